@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateway import housekeeping, scheduler, status
+from gateway import periodic_tasks, scheduler, status
 from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
 from gateway.services import Parts, Services, assemble
@@ -76,20 +77,15 @@ class GatewayRunner:
     _agent_cache: MutableMapping[str, agents_module.Entry] = lazy(dict)
     _agent_cache_lock: Any = None
     _running_agents: MutableMapping[Any, Any] = lazy(dict)
-    _session_model_overrides: dict[str, Any] = lazy(dict)
-    _pending_model_notes: dict[str, str] = lazy(dict)
-    _voice_mode: dict[str, str] = lazy(dict)
     _background_tasks: set[asyncio.Task[None]] = lazy(set)
-    _failures: housekeeping.Failures = lazy(housekeeping.Failures)
+    _expiry_failures: Counter[str] = lazy(Counter)
     _due_entries: Callable[[], Iterable[SessionEntry]] | None = None
     _running = False
     _draining = False
     _shutdown_event: Any = lazy(asyncio.Event)
     _stop_task: asyncio.Task[None] | None = None
-    _restart_requested = False
     _restart_drain_timeout = 0.0
     _exit_reason: str | None = None
-    _exit_code: int | None = None
     _last_session_store_prune_ts = 0.0
 
     def __init__(
@@ -132,40 +128,41 @@ class GatewayRunner:
 
         `away`: as in `Lanes.start`.
         """
-        parts = self.parts
+        parts, questions = self.parts, self._questions
+        services, lanes, db = parts.services, parts.lanes, parts.services.db
+        assert questions is not None, "`__init__` sets the questions"
         self._running = True
         await parts.deliverer.start()
-        await terminal_messages.begin(parts.services.db, parts.lanes.tell)
-        assert self._questions is not None, "`__init__` sets the questions"
-        await self._questions.approver.restore()  # before the lanes: a word that is stored already may be an answer
-        await parts.lanes.start(away=away)
+        await terminal_messages.begin(db, lanes.tell)
+        await questions.approver.restore()  # before the lanes: a word that is stored already may be an answer
+        await lanes.start(away=away)
         parts.connections.start()
         self.answers_held()
-        self._spawn(self._session_expiry_watcher())
-        self._spawn(housekeeping.recover_lost_turns(parts.lanes))
-        self._spawn(housekeeping.tidy_up(parts.services))
-        self._spawn(housekeeping.feed_search_index(parts.services.db))
-        self._spawn(housekeeping.watch_answers(parts.services.db, parts.lanes))
-        self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
-        self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))
-        self._spawn(housekeeping.every(_CARD_SECONDS, self._questions.cards.refresh, "held_answers"))
-        self._spawn(housekeeping.every(_CARD_SECONDS, self._show_proposals, "proposals"))
-        self._spawn(terminal_messages.watch(parts.services.db, parts.lanes))
-        self._spawn(scheduler.watch(parts.services, parts.deliverer.wake))
-        self._spawn(housekeeping.watch_processes(parts.services.db, parts.services.home))
-        self._spawn(housekeeping.recover_children(parts.services, self._questions.approver))
-        await parts.services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
+        for work in (
+            self._session_expiry_watcher(),
+            periodic_tasks.recover_lost_turns(lanes),
+            periodic_tasks.tidy_up(services),
+            periodic_tasks.feed_search_index(db),
+            periodic_tasks.watch_answers(db, lanes),
+            periodic_tasks.watch_stop_requests(db, lanes),
+            periodic_tasks.watch_silent_turns(lanes, seconds=services.settings.turn_seconds),
+            periodic_tasks.every(_CARD_SECONDS, questions.cards.refresh, "held_answers"),
+            periodic_tasks.every(_CARD_SECONDS, self._show_proposals, "proposals"),
+            periodic_tasks.watch_processes(db, services.home),
+            periodic_tasks.recover_children(services, questions.approver),
+            terminal_messages.watch(db, lanes),
+            scheduler.watch(services, parts.deliverer.wake),
+        ):
+            self._spawn(work)
+        await services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def _show_proposals(self) -> None:
         from gateway.chat import cards
 
         await cards.show_proposals(self.parts.services, self.adapters, self.parts.lanes)
 
-    async def stop(
-        self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False
-    ) -> None:
+    async def stop(self) -> None:
         """Finish running turns within `gateway.drain_seconds` and leave the rest to the next process."""
-        self._restart_requested = self._restart_requested or restart or detached_restart or service_restart
         if self._stop_task is None:
             self._stop_task = asyncio.ensure_future(self._stop())
         await asyncio.shield(self._stop_task)
@@ -187,7 +184,7 @@ class GatewayRunner:
             last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # for deliveries, when turns use up their share
             until = time.monotonic() + bound
             await parts.lanes.drain(bound - last)
-            await housekeeping.leave_children()
+            await periodic_tasks.leave_children()
             await parts.deliverer.drain(max(last, until - time.monotonic()))
         for agent in active:
             await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
@@ -223,24 +220,29 @@ class GatewayRunner:
         key = self.session_store._generate_session_key(event.source)
         if self._parts is not None:
             await self._parts.lanes.stop(key)
-        old: SessionEntry | None = await asyncio.to_thread(self.session_store._entries.get, key)
-        old_id = None if old is None else SessionId(old.session_id)
-        new: SessionEntry = await asyncio.to_thread(self._begin_anew, key, event.source, old)
-        await self._left(key, old_id)
-        await plugin_hooks.conversation_switched(
-            old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value
-        )
+        old, new = await self._begin_anew(key, event.source)
         await self._tell_hooks(("session:end", "session:reset"), event.source, key)
         wanted = event.get_command_args().strip()
-        title, problem = await asyncio.to_thread(self._titled, SessionId(new.session_id), wanted)
+        title, problem = await asyncio.to_thread(self._titled, new, wanted)
         said = f"New session: {title}." if title else "New session."
         if old is not None:
             said = f"{said} /resume brings others back." if wanted else _RESET
         return "\n".join(line for line in (said, problem, self._format_session_info()) if line)
 
-    def _begin_anew(self, key: str, source: SessionSource, old: SessionEntry | None) -> SessionEntry:
-        new: SessionEntry | None = None if old is None else self.session_store.reset_session(key)
-        return new or self.session_store.get_or_create_session(source, force_new=True)
+    async def _begin_anew(self, key: str, source: SessionSource) -> tuple[SessionEntry | None, SessionId]:
+        """Give the route a new conversation; returns the route's old entry and the new session."""
+        store = self.session_store
+
+        def begin(old: SessionEntry | None) -> SessionEntry:
+            new: SessionEntry | None = None if old is None else store.reset_session(key)
+            return new or store.get_or_create_session(source, force_new=True)
+
+        old: SessionEntry | None = await asyncio.to_thread(store._entries.get, key)
+        old_id = None if old is None else SessionId(old.session_id)
+        new_id = SessionId((await asyncio.to_thread(begin, old)).session_id)
+        await self._left(old_id)
+        await plugin_hooks.conversation_switched(old=old_id, new=new_id, platform=source.platform.value)
+        return old, new_id
 
     def _titled(self, session_id: SessionId, wanted: str) -> tuple[str, str]:
         """Set the title; returns (the title, why the wanted title was refused)."""
@@ -267,18 +269,11 @@ class GatewayRunner:
             for event in events:
                 await self.hooks.emit(event, facts)
 
-    async def _left(self, key: str, session_id: SessionId | None) -> None:
-        """Drop the overrides and the agent of a conversation that its route has left."""
-        self._session_model_overrides.pop(key, None)
-        self._pending_model_notes.pop(key, None)
+    async def _left(self, session_id: SessionId | None) -> None:
+        """Drop the agent of a conversation that its route has left."""
         if session_id is not None:
-            self._evict_cached_agent(await self._conversation(session_id))
-
-    async def _conversation(self, session_id: SessionId) -> str:
-        if self._session_db is None:
-            return session_id
-        root: str = await self._session_db.get_conversation_root(session_id)
-        return root
+            db = self._session_db
+            self._evict_cached_agent(session_id if db is None else await db.get_conversation_root(session_id))
 
     # -- the agent cache ---------------------------------------------------------------------------------
 
@@ -322,10 +317,10 @@ class GatewayRunner:
 
     async def _session_expiry_watcher(self, interval: int = 300) -> None:
         """Close expired conversations, sweep the agent cache and delete old routes every `interval` seconds."""
-        await asyncio.sleep(housekeeping.FIRST_EXPIRY_SECONDS)
+        await asyncio.sleep(periodic_tasks.FIRST_EXPIRY_SECONDS)
         while self._running:
             try:
-                for entry in await asyncio.to_thread(housekeeping.expired, self.session_store, self._due_entries):
+                for entry in await asyncio.to_thread(periodic_tasks.expired, self.session_store, self._due_entries):
                     await self._expire(entry)
                 await self._forget_old_routes()
             except StateError as error:  # the store is busy or full; the next round tries again
@@ -348,15 +343,18 @@ class GatewayRunner:
             if await asyncio.to_thread(self.session_store.set_expiry_finalized, entry) is False:
                 return  # the conversation got a message meanwhile
         except StateError as error:
-            if self._failures.again(session_id, error):
+            self._expiry_failures[session_id] += 1
+            _log.warning("a conversation was not closed: %s", error.one_line(), extra={"action": "expiry"})
+            if self._expiry_failures[session_id] < periodic_tasks.EXPIRY_TRIES:
                 return
+            del self._expiry_failures[session_id]
         platform = entry.session_key.split(":")[2] if entry.session_key.count(":") > 1 else ""
         await plugin_hooks.conversation_left(session_id=session_id, platform=platform)
-        await self._left(entry.session_key, session_id)
+        await self._left(session_id)
 
     async def _forget_old_routes(self) -> None:
         days = self.config.session_store_max_age_days
-        if days > 0 and time.time() - self._last_session_store_prune_ts > housekeeping.PRUNE_SECONDS:
+        if days > 0 and time.time() - self._last_session_store_prune_ts > periodic_tasks.PRUNE_SECONDS:
             self._last_session_store_prune_ts = time.time()
             await asyncio.to_thread(self.session_store.prune_old_entries, days)
 
@@ -369,31 +367,21 @@ class GatewayRunner:
 
     async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
         """Publish that a turn compressed the conversation; the ledger has moved its routes already."""
-        await asyncio.to_thread(self._publish, route, started, now)
+        await asyncio.to_thread(self._publish_rotation, route, started, now)
         facts = {"session_id": now, "old_session_id": started, "session_key": route, "in_place": False}
         await self.hooks.emit("session:compress", facts)
 
-    def _publish(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
-        with self.session_store._lock:
-            self._publish_rotation(route, started, now)
-
     def _publish_rotation(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
         """Update the entry that others may hold, unless its route now leads to another conversation."""
-        session_entry = self.session_store._entries.get(route)
-        if session_entry is None or session_entry.session_id not in (started, now):
-            return
-        session_entry.session_id = now
-        self.session_store._save()
+        with self.session_store._lock:
+            session_entry = self.session_store._entries.get(route)
+            if session_entry is not None and session_entry.session_id in (started, now):
+                session_entry.session_id = now
+                self.session_store._save()
 
     async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
         """Start a new conversation, because the old one no longer fits the model even when compressed.
 
         The turn's reply tells the person (`replies.EXHAUSTED`).
         """
-        old = await asyncio.to_thread(self.session_store._entries.get, route)
-        new = await asyncio.to_thread(self._begin_anew, route, source, old)
-        old_id = None if old is None else SessionId(old.session_id)
-        await self._left(route, old_id)
-        await plugin_hooks.conversation_switched(
-            old=old_id, new=SessionId(new.session_id), platform=source.platform.value
-        )
+        await self._begin_anew(route, source)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.outbound import notices
+from gateway.periodic_tasks import every
 from gateway.routes.source import SessionSource
 from hermes_agent import jobs
 from hermes_agent.text import brief
 from hermes_config.errors import HermesError
-from hermes_state.errors import StateError
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.storage.writer import look
 from hermes_state.turns.inbox import LOCAL, Address
@@ -44,18 +44,12 @@ NO_ACCESS = "its person no longer has access"
 
 async def watch(services: Services, wake: Callable[[], None], *, seconds: float = _LONGEST_PAUSE) -> None:
     """Settle due instants as long as the gateway runs. `wake`: tells the deliverer of new items."""
-    scheduler, defect = Scheduler(services, wake), ""
-    while True:
-        try:
-            pause = min(seconds, await scheduler.tick())
-        except (StateError, OSError) as error:
-            _log.warning("jobs wait for the store: %s", error, extra={"action": "jobs"})
-            pause = _RETRY_SECONDS
-        except Exception as error:  # noqa: BLE001 - boundary: one bad row must not end all jobs for good
-            if repr(error) != defect:
-                _log.error("jobs wait after a defect", exc_info=error, extra={"action": "jobs"})
-            defect, pause = repr(error), _RETRY_SECONDS
-        await asyncio.sleep(max(_SHORTEST_PAUSE, pause))
+    scheduler = Scheduler(services, wake)
+
+    async def settle() -> float:
+        return max(_SHORTEST_PAUSE, min(seconds, await scheduler.tick()))
+
+    await every(_RETRY_SECONDS, settle, "jobs", first=_SHORTEST_PAUSE)
 
 
 class Scheduler:

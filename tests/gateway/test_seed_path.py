@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.engine import ROUTE
 from tests.support.gateways import PretendGateway
 
-from gateway import housekeeping, run
+from gateway import periodic_tasks, run
 from gateway.session import SessionStore
 from hermes_cli import plugins
 from hermes_state import SessionDB
@@ -97,7 +97,7 @@ def test_a_real_expiry(
     entered: dict[str, list[Any]],
     hooks: list[tuple[str, dict[str, Any]]],
 ) -> None:
-    monkeypatch.setattr(housekeeping, "FIRST_EXPIRY_SECONDS", 0.2)
+    monkeypatch.setattr(periodic_tasks, "FIRST_EXPIRY_SECONDS", 0.2)
     # Its passes come quickly, so that one of them is after the clock has moved, however slow the machine is.
     monkeypatch.setattr(run.GatewayRunner, "_rest", lambda self, seconds: asyncio.sleep(0.1))
 

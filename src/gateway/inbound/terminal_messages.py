@@ -16,8 +16,8 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.housekeeping import every
 from gateway.inbound.stored_message import is_own, payload, source_of
+from gateway.periodic_tasks import every
 from gateway.platforms.base import Attachment, MessageEvent, MessageType
 from gateway.routes import keys
 from gateway.routes.source import SessionSource

@@ -14,7 +14,7 @@ import yaml
 from tests.gateway.engine import QUEUE, ROUTE, STEER, Start, answers, starter, told, user_texts
 from tests.support.gateways import PretendGateway
 
-from gateway import housekeeping, main
+from gateway import main, periodic_tasks
 from gateway.inbound import lanes, terminal_messages, worker
 from gateway.inbound.stored_message import payload
 from gateway.platforms.base import Attachment, MessageType
@@ -272,8 +272,8 @@ def test_what_looks_after_things_survives_a_store_that_fails(gateway: Start, mon
         return []
 
     async def go() -> None:
-        monkeypatch.setattr(housekeeping, "FIRST_EXPIRY_SECONDS", 0)
-        monkeypatch.setattr(housekeeping, "expired", fails)
+        monkeypatch.setattr(periodic_tasks, "FIRST_EXPIRY_SECONDS", 0)
+        monkeypatch.setattr(periodic_tasks, "expired", fails)
         async with gateway() as here:
             with monkeypatch.context() as quick:
                 quick.setattr(here.runner, "_rest", lambda seconds: asyncio.sleep(0.01))
@@ -298,7 +298,7 @@ def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
         return run
 
     async def go() -> None:
-        monkeypatch.setattr(housekeeping, "_RECOVER_SECONDS", 0.1)
+        monkeypatch.setattr(periodic_tasks, "_RECOVER_SECONDS", 0.1)
         monkeypatch.setattr(Turns, "commit_in", fails(commit))
         monkeypatch.setattr(Turns, "give_up_in", fails(give_up))
         with ScriptedModel(say("lost on the way"), say("here it is")) as model:

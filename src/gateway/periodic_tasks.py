@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.routes.source import SessionSource
 from hermes_config import config as configuration
-from hermes_config.errors import HermesError
 from hermes_state.errors import StateError
 from hermes_state.turns.inbox import LOCAL
 from hermes_state.turns.processes import FOLDER
@@ -46,7 +45,7 @@ _FIRST_CHILDREN_SECONDS = 1.0
 _FIRST_TIDY_SECONDS = 1_800.0
 _TIDY_SECONDS = 3_600.0
 """How often retention is checked; it runs once in `sessions.min_interval_hours`."""
-_TRIES = 3
+EXPIRY_TRIES = 3
 _NO_ACCESS = "its person no longer has access"
 
 
@@ -61,35 +60,24 @@ def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> lis
     return [entry for entry in found if not entry.expiry_finalized and store._is_session_expired(entry)]
 
 
-class Failures:
-    """Counts how often closing each conversation failed."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def again(self, session_id: str, error: HermesError) -> bool:
-        """Count a failure; whether to try again in the next round."""
-        count = self._counts.pop(session_id, 0) + 1
-        _log.warning("a conversation was not closed: %s", error.one_line(), extra={"action": "expiry", "tries": count})
-        if count < _TRIES:
-            self._counts[session_id] = count
-        return count < _TRIES
-
-
 async def every(seconds: float, work: Callable[[], Awaitable[object]], action: str, *, first: float = 0.0) -> None:
-    """Repeat `work`, `first` seconds after the start. An error skips one round; a defect is logged once."""
+    """Repeat `work`, `first` seconds after the start. A number that it returns is the pause before the next round.
+
+    An error skips one round; a defect is logged once.
+    """
     await asyncio.sleep(first or seconds)
     defect = ""
     while True:
+        pause: object = None
         try:
-            await work()
+            pause = await work()
         except (StateError, OSError) as error:
             _log.warning("trying again in %g s: %s", seconds, error, extra={"action": action})
         except Exception as error:  # noqa: BLE001 - boundary: one bad row or file must not end this work for good
             if repr(error) != defect:
                 _log.error("trying again in %g s after a defect", seconds, exc_info=error, extra={"action": action})
             defect = repr(error)
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(pause if isinstance(pause, float) else seconds)
 
 
 async def tidy_up(services: Services) -> None:
@@ -234,11 +222,14 @@ async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
     Waiting for a person, for a slot or for the store is not silence. Models and tools have time limits of their own;
     this one covers everything else.
     """
-    while seconds > 0:
-        await asyncio.sleep(min(_LONGEST_PAUSE, seconds / _ROUNDS))
+
+    async def stop_silent() -> None:
         for running in lanes.turns:
             if _is_silent(running, seconds) and running.work is not None:
                 await _stop(lanes, running, running.work.turn, seconds)
+
+    if seconds > 0:
+        await every(min(_LONGEST_PAUSE, seconds / _ROUNDS), stop_silent, "turn.silent")
 
 
 def _is_silent(running: RunningTurn, seconds: float) -> bool:
@@ -255,7 +246,4 @@ async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) 
     await lanes.stop(running.route, reason=reason)
     said = f"I stopped: the model and the tools were silent for {span}. The work so far is kept; /retry asks again."
     account = running.rows[-1].account if running.rows else ""
-    try:
-        await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=account)
-    except StateError as error:  # the store is busy or full; the turn is stopped, and its row says why
-        _log.warning("cannot tell a chat about its stopped turn: %s", error.one_line(), extra={"action": "turn.silent"})
+    await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=account)
