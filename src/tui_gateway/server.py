@@ -362,33 +362,25 @@ _idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room
 
 
-class _ProcessEnds:
-    """Records the end of background processes, so that a terminal without a gateway learns of it."""
-
-    def __init__(self) -> None:
-        self._checked = 0.0
-
-    def check(self) -> None:
-        """Called often, checks at intervals."""
-        if time.monotonic() - self._checked < _PROCESS_SECONDS:
-            return
-        self._checked = time.monotonic()
-        home = configuration.load_or_last_good()[0].home
-        if (home / processes.FOLDER).exists() and (db := _get_db()) is not None:
-            from hermes_agent.processes import settle
-
-            try:
-                settle(db, home)
-            except (HermesError, OSError) as error:
-                _log.warning("trying again: %s", error, extra={"action": "process.settle"})
-
-
-_process_ends = _ProcessEnds()
+_processes_checked = 0.0
 
 
 def _between_checks() -> None:
+    """Called often by the follower: close idle sessions, and at intervals record the end of background processes, so
+    that a terminal without a gateway learns of it."""
+    global _processes_checked  # noqa: PLW0603 - the one thread of the follower
     _idle_sessions.reap()
-    _process_ends.check()
+    if time.monotonic() - _processes_checked < _PROCESS_SECONDS:
+        return
+    _processes_checked = time.monotonic()
+    home = configuration.load_or_last_good()[0].home
+    if (home / processes.FOLDER).exists() and (db := _get_db()) is not None:
+        from hermes_agent.processes import settle
+
+        try:
+            settle(db, home)
+        except (HermesError, OSError) as error:
+            _log.warning("trying again: %s", error, extra={"action": "process.settle"})
 
 
 _followers = follow.FollowThread(_services, _between_checks)

@@ -390,11 +390,7 @@ class Lanes:
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
         """Send a notice to a chat, once for each (what, occasion)."""
-        new_item = notices.new_item(
-            what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
-            thread_id=source.thread_id,
-        )  # fmt: skip
-        await self.say(new_item)
+        await self.say(notices.to_chat(what, occasion, text, source, account=account))
 
     # -- start and end -----------------------------------------------------------------------------------
 
@@ -427,9 +423,9 @@ class Lanes:
         """
         if self.is_open:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
-            for row in await self._backlog.forgotten(known):
+            for row in await asyncio.to_thread(self._backlog.forgotten, known):
                 self.take(row)
-        found = [*await self._backlog.left_behind(), *await self._backlog.answered()]
+        found = [*await asyncio.to_thread(self._backlog.left_behind), *await self._backlog.answered()]
         self._worker.waited_for.intersection_update(turn.id for turn in found)
         new = 0
         for turn in found:

@@ -61,11 +61,8 @@ class Recovery:
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
         self._services, self._commands, self.tell = services, commands, tell
 
-    async def left_behind(self) -> list[Turn]:
-        """Running turns whose process is dead."""
-        return await asyncio.to_thread(self._left_behind)
-
-    def _left_behind(self) -> list[Turn]:
+    def left_behind(self) -> list[Turn]:
+        """Running turns whose process is dead. Blocks."""
         db = self._services.db
         found = []
         for turn in db.turns.running():
@@ -102,11 +99,8 @@ class Recovery:
                 found.append(turn)
         return found, closed
 
-    async def moved_on(self, turn: Turn) -> bool:
-        """End a waiting turn whose route now leads to another conversation; True if so."""
-        return await asyncio.to_thread(self._moved_on, turn)
-
-    def _moved_on(self, turn: Turn) -> bool:
+    def moved_on(self, turn: Turn) -> bool:
+        """End a waiting turn whose route now leads to another conversation; True if so. Blocks."""
         db = self._services.db
         now = None if turn.route is None else self._services.store.peek_session_id(turn.route)
         if now is not None and db.get_conversation_root(now) == turn.conversation_id:
@@ -133,23 +127,15 @@ class Recovery:
             await self._give_up_job(turn, source, account=account)
             return
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
-        reply = notices.new_item(
-            "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
-            thread_id=source.thread_id, trace_id=turn.trace_id,
-        )  # fmt: skip
+        reply = notices.to_chat("old_turn", turn.id, said, source, account=account, trace_id=turn.trace_id)
         await asyncio.to_thread(self._under_lease, turn, partial(self._services.db.turns.set_aside, reply=reply))
 
     async def _give_up_job(self, turn: Turn, source: SessionSource, *, account: str) -> None:
         """End a job's run that was cut off long ago: what its tools did is not known, and the next run comes."""
         ago = notices.span(self._services.db.clock() - turn.updated_at)
         said = f"A scheduled job was interrupted {ago} ago, and I did not continue it."
-        told = None
-        if source.platform is not Platform.LOCAL:
-            told = notices.new_item(
-                "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
-                thread_id=source.thread_id, trace_id=turn.trace_id,
-            )  # fmt: skip
-        await self.forgo(turn, CUT_OFF, reply=told)
+        told = notices.to_chat("old_turn", turn.id, said, source, account=account, trace_id=turn.trace_id)
+        await self.forgo(turn, CUT_OFF, reply=None if source.platform is Platform.LOCAL else told)
 
     async def set_aside(self, route: SessionKey) -> list[Turn]:
         """Turns of a route that wait for /catchup."""
@@ -158,10 +144,8 @@ class Recovery:
 
     async def forgo(self, turn: Turn, reason: str = GONE, *, reply: NewOutboxItem | None = None) -> bool:
         """Cancel a dead process's turn; False when another process has recovered it."""
-        return await asyncio.to_thread(self._forgo, turn, reason, reply)
-
-    def _forgo(self, turn: Turn, reason: str, reply: NewOutboxItem | None) -> bool:
-        return self._under_lease(turn, partial(self._services.db.turns.cancel, reason=reason, reply=reply))
+        cancel = partial(self._services.db.turns.cancel, reason=reason, reply=reply)
+        return await asyncio.to_thread(self._under_lease, turn, cancel)
 
     def _under_lease(self, turn: Turn, change: Callable[..., object]) -> bool:
         db = self._services.db
@@ -195,11 +179,8 @@ class Recovery:
                 await self.finish([row.id], "dropped", OLD_COMMAND)
         return QueuedRows(fresh, held)
 
-    async def forgotten(self, known: Container[int]) -> list[InboxRow]:
-        """Queued rows that no lane has: their process was cut off before it told the lane."""
-        return await asyncio.to_thread(self._forgotten, known)
-
-    def _forgotten(self, known: Container[int]) -> list[InboxRow]:
+    def forgotten(self, known: Container[int]) -> list[InboxRow]:
+        """Queued rows that no lane has: their process was cut off before it told the lane. Blocks."""
         inbox, now, most = self._services.db.inbox, self._services.db.clock(), self._services.settings.max_message_age
         ids = inbox.waiting_between(now - most, now - _FORGOTTEN_SECONDS)
         rows = [row for one in ids if one not in known and (row := inbox.get(one)) is not None]
@@ -230,11 +211,8 @@ class Recovery:
             if row.reason and not process_identity.is_gone(row.reason) and row.received_at > old:
                 continue
             name = event_of(row).get_command() or "command"
-            source = source_of(row)
-            reply = notices.new_item(
-                "cut_off", row.id, notices.cut_off_command(name), platform=row.platform, chat_id=row.chat_id,
-                account=row.account, thread_id=source.thread_id, trace_id=row.trace_id,
-            )  # fmt: skip
+            said = notices.cut_off_command(name)
+            reply = notices.to_chat("cut_off", row.id, said, source_of(row), account=row.account, trace_id=row.trace_id)
             why = "it was running when the process died"
             end = partial(db.inbox.end_command_in, row_id=row.id, outcome="error", reason=why, reply=reply)
             await queued(db.engine, end)

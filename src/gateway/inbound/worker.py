@@ -192,13 +192,17 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        if turn.state == "waiting" and not is_lane(turn.route) and await self._backlog.moved_on(turn):
+        if (
+            turn.state == "waiting"
+            and not is_lane(turn.route)
+            and await asyncio.to_thread(self._backlog.moved_on, turn)
+        ):
             said = "I did not continue the waiting task: this chat is now in another conversation."
             account = rows[-1].account if rows else ""
             await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
             return
         if turn.state == "running" and self._backlog.is_too_old(turn):
-            await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
+            await self._backlog.forgo_old(turn, source, account=account)
             return
         running = RunningTurn(lane.route, source, None, left=turn.id)
         if rows:

@@ -14,6 +14,7 @@ from gateway.config import SessionResetPolicy
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
+    from gateway.routes.source import SessionSource
     from hermes_config.errors import HermesError
 
 ALWAYS_TOLD = ("suspended", "resume_pending_expired")
@@ -36,6 +37,16 @@ def new_item(
     return NewOutboxItem(
         dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
         payload=payload(text, "notice", thread_id=thread_id), trace_id=trace_id,
+    )  # fmt: skip
+
+
+def to_chat(
+    what: str, occasion: object, text: str, source: SessionSource, *, account: str, trace_id: str | None = None
+) -> NewOutboxItem:
+    """A notice to the chat of a message."""
+    return new_item(
+        what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+        thread_id=source.thread_id, trace_id=trace_id,
     )  # fmt: skip
 
 

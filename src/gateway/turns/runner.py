@@ -273,12 +273,8 @@ class TurnRunner:
 
     async def _tell(self, running: RunningTurn, what: str, occasion: str, text: str) -> None:
         """Send a notice to the turn's chat, once."""
-        source, account = running.source, running.rows[-1].account if running.rows else ""
-        told = notices.new_item(
-            what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
-            thread_id=source.thread_id,
-        )  # fmt: skip
-        await self._deliverer.say(told)
+        account = running.rows[-1].account if running.rows else ""
+        await self._deliverer.say(notices.to_chat(what, occasion, text, running.source, account=account))
 
     async def _shown(self, running: RunningTurn) -> ChatStream | None:
         """The watcher that streams the answer into its chat; None where it is held or the platform cannot show it."""

@@ -18,7 +18,7 @@ from hermes_state.ids import is_possible_id
 from hermes_state.turns.inbox import local_route
 from tui_gateway.rpc.command_context import RpcCommandContext
 from tui_gateway.rpc.method import COLS, DETAILS, SID, MethodParam, method
-from tui_gateway.session import join, prompt, session_view
+from tui_gateway.session import prompt, session_view
 from tui_gateway.session.services import RpcCall, RpcServices, Session
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Result, RpcError
@@ -88,7 +88,7 @@ def _resume(call: RpcCall) -> Result:
             db.ledger.reopen(tip)
         prompt.recover(session)
         services.build(sid, session)
-        return join.join_session(services, sid, session, call.params)
+        return session_view.join_session(services, sid, session, call.params)
 
 
 @method("session.activate", SID, COLS, result="as session.resume", errors=(4001,), pooled=True)
@@ -97,7 +97,7 @@ def _activate(call: RpcCall) -> Result:
     with contextlib.ExitStack() as coming:
         with call.services.lock:
             coming.enter_context(call.session["transport"].expecting())
-        return join.join_session(call.services, call.sid, call.session, call.params)
+        return session_view.join_session(call.services, call.sid, call.session, call.params)
 
 
 def _find_conversation(db: SessionDB, wanted: str) -> str:

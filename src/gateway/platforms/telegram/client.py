@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import httpx
     from telegram import Bot
-    from telegram.request import BaseRequest
+    from telegram.request import BaseRequest, HTTPXRequest
 
 
 _CONNECTIONS = 64
@@ -92,8 +92,6 @@ def _make(token: str, extra: Mapping[str, Any]) -> BotClient:
     from telegram import Bot
     from telegram.warnings import PTBDeprecationWarning
 
-    from gateway.platforms.telegram.request import WholeRequest
-
     # Said at each flood, about a type that `errors.retry_after` takes in either form.
     warnings.filterwarnings("ignore", message="(?s).*retry_after", category=PTBDeprecationWarning)
     base_url = str(extra.get("base_url") or API_URL)
@@ -104,7 +102,7 @@ def _make(token: str, extra: Mapping[str, Any]) -> BotClient:
     limits = httpx.Limits(
         max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEP_SECONDS
     )
-    request = WholeRequest(
+    request = _whole_request()(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_ANSWER_SECONDS,
         write_timeout=_ANSWER_SECONDS,
@@ -121,6 +119,41 @@ def _make(token: str, extra: Mapping[str, Any]) -> BotClient:
         local_mode=extra.get("local_mode") is True,
     )
     return BotClient(bot, request, verify, token=token)
+
+
+def _whole_request() -> type[HTTPXRequest]:
+    """The class of requests that are never broken off half-way. Imports the library.
+
+    httpcore loses the connection of a request whose task is cancelled at the wrong moment: it counts as busy for good,
+    and when all of a pool are lost that way nothing is sent any more. A sign of typing is given up at the end of every
+    turn. So each request runs in a task of its own: whoever gives up waiting does so at once, and the request comes to
+    its end, at the latest by its own time-outs.
+    """
+    from telegram.request import HTTPXRequest
+
+    class WholeRequest(HTTPXRequest):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self._begun: set[asyncio.Task[tuple[int, bytes]]] = set()
+
+        async def do_request(self, *args: Any, **options: Any) -> tuple[int, bytes]:
+            task = asyncio.create_task(super().do_request(*args, **options))
+            self._begun.add(task)
+            task.add_done_callback(self._over)
+            return await asyncio.shield(task)
+
+        async def shutdown(self) -> None:
+            for task in self._begun:
+                task.cancel()
+            await asyncio.gather(*self._begun, return_exceptions=True)
+            await super().shutdown()
+
+        def _over(self, task: asyncio.Task[tuple[int, bytes]]) -> None:
+            self._begun.discard(task)
+            if not task.cancelled():
+                task.exception()  # known to whoever waited; nobody else wants to hear of it
+
+    return WholeRequest
 
 
 def _beside(base_url: str) -> str:
