@@ -268,6 +268,19 @@ class Names(Kind):
         return names
 
 
+class Ids(Names):
+    """A list of ids, which are texts or whole numbers: an item that is something else is not left out."""
+
+    def __init__(self) -> None:
+        super().__init__("list of ids")
+
+    def read(self, raw: Any) -> tuple[str, ...]:
+        for item in raw if isinstance(raw, list | tuple) else (raw,):
+            if isinstance(item, bool) or not isinstance(item, str | int):
+                raise Unfit(f"must be a list of ids, not {shown(item)}", hint="Write ids in quotes.")
+        return super().read(raw)
+
+
 class Patterns(Kind):
     """One text or a list of texts, which may hold commas. Other items are left out."""
 

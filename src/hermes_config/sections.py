@@ -25,6 +25,7 @@ from hermes_config.schema import (
     Choice,
     Each,
     Flag,
+    Ids,
     Kind,
     Money,
     MutableSection,
@@ -41,6 +42,7 @@ from hermes_config.schema import (
     Whole,
     part,
     setting,
+    shown,
 )
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
@@ -608,9 +610,15 @@ class GatewaySettings(MutableSection):
     api_server: ApiServerConfig = part(ApiServerConfig, restart=True)
 
 
-_IDENTITIES = Names("list")
+def _identity(name: str) -> str:
+    platform, _, native_id = name.partition(":")
+    good = platform.strip() and native_id.strip()
+    return "" if good else f"must hold platform:id such as slack:U42, not {shown(name)}"
+
+
+_IDENTITIES = Names("list", check=_identity)
 _SECRET = PlainText("secret")
-_IDS = Names("list of ids")
+_IDS = Ids()
 STRANGERS = Choice("pair", "ignore")
 BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
 
@@ -618,7 +626,7 @@ BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
 class Access(Section):
     """Who may write, on every platform. Read by `gateway.access.policy` at each change of the files."""
 
-    unauthorized_dm_behavior: str | None = setting(
+    unauthorized_dm_behavior: Literal["pair", "ignore"] | None = setting(
         None, STRANGERS, "what strangers get in private; ignore where a list is")
     allowed_users: Any = setting((), _IDS, "these may write, on every platform", variable="GATEWAY_ALLOWED_USERS")
     allow_all_users: bool = setting(
@@ -661,8 +669,10 @@ class PlatformAccess(Section):
     allow_all_users: bool = setting(False, Flag(), "everybody may", variable="<PLATFORM>_ALLOW_ALL_USERS")
     group_allowed_users: Any = setting((), _IDS, "these may, in groups", variable="<PLATFORM>_GROUP_ALLOWED_USERS")
     group_allowed_chats: Any = setting((), _IDS, "all may, in these", variable="<PLATFORM>_GROUP_ALLOWED_CHATS")
-    allow_bots: str = setting("none", BOTS, "whether bots may", variable="<PLATFORM>_ALLOW_BOTS")
-    unauthorized_dm_behavior: str | None = setting(None, STRANGERS, "as above, for one platform")
+    allow_bots: Literal["none", "mentions", "all"] = setting(
+        "none", BOTS, "whether bots may", variable="<PLATFORM>_ALLOW_BOTS")
+    unauthorized_dm_behavior: Literal["pair", "ignore"] | None = setting(
+        None, STRANGERS, "as above, for one platform")
 
 
 class Platforms(Section):

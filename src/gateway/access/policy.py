@@ -36,18 +36,18 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from gateway.access.authorisation import Decision, Known, PlatformRules, Policy, Principal
 from gateway.config import Source
-from hermes_config import config, redaction
+from hermes_config import config, schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
-from hermes_config.schema import Flag, Value
-from hermes_config.sections import BOTS, STRANGERS
+from hermes_config.schema import Problem, Section, Value
+from hermes_config.sections import Access, PlatformAccess
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -57,27 +57,33 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes.gateway")
 
 
-_SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
-_STRANGERS = "unauthorized_dm_behavior"
+_SETTINGS = tuple(PlatformAccess.settings)
 # Environment names that do not follow the platform's own.
 _PREFIXES = {"qqbot": "QQ"}
-_NAMES = {("qqbot", "group_allowed_chats"): "QQ_GROUP_ALLOWED_USERS"}
+_NAMES = {"QQ_GROUP_ALLOWED_CHATS": "QQ_GROUP_ALLOWED_USERS"}
 _NO_PLATFORMS = frozenset({"", "gateway", "local", "api_server"})
+S = TypeVar("S", bound=Section)
 
 
 def read(loaded: Config) -> Policy:
     """The policy without people. Raises `ConfigError`, naming file, line and key."""
-    reader = _Reader(Source(loaded))
-    everyone, users = reader.names("", "allowed_users")
-    roles: dict[tuple[str, str], Role] = dict.fromkeys(reader.identities("admins"), "admin")
-    roles |= dict.fromkeys(reader.identities("owners"), "owner")
+    source = Source(loaded)
+    own = source.elsewhere("gateway")
+    lists = _section(source, Access, () if own is None else (own,))
+    named = _section(source, Access, source.places)
+    everyone, users = _listed(lists.allowed_users)
+    roles: dict[tuple[str, str], Role] = dict.fromkeys(_identities(named.admins), "admin")
+    roles |= dict.fromkeys(_identities(named.owners), "owner")
+    strangers = named.unauthorized_dm_behavior
     return Policy(
-        platforms=MappingProxyType({name: _rules(reader, name, listed=bool(users)) for name in reader.platforms()}),
-        others=PlatformRules(unknown_dm=reader.strangers("", listed=bool(users))),
-        everyone=everyone or reader.flag("", "allow_all_users"),
+        platforms=MappingProxyType(
+            {name: _rules(source, name, strangers, listed=bool(users)) for name in _platforms(source)}
+        ),
+        others=PlatformRules(unknown_dm=strangers or ("ignore" if users else "pair")),
+        everyone=everyone or lists.allow_all_users,
         users=users,
         roles=MappingProxyType(roles),
-        approvers=frozenset(reader.identities("approvers")),
+        approvers=frozenset(_identities(named.approvers)),
     )
 
 
@@ -89,113 +95,80 @@ def named_ids(rules: Policy) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rules(reader: _Reader, platform: str, *, listed: bool) -> PlatformRules:
-    """`listed`: there is a list for all platforms."""
-    anybody, users = reader.names(platform, "allowed_users")
-    anybody_in_groups, group_users = reader.names(platform, "group_allowed_users")
-    any_group, chats = reader.names(platform, "group_allowed_chats")
+def _rules(
+    source: Source, platform: str, strangers: Literal["pair", "ignore"] | None, *, listed: bool
+) -> PlatformRules:
+    """`strangers`: the setting for all platforms. `listed`: there is a list for all platforms.
+
+    Strangers get a pairing code in private, by default only where no list of users exists.
+    """
+    own = _section(source, PlatformAccess, [*_blocks(source, platform)], platform)
+    everyone, users = _listed(own.allowed_users)
+    group_everyone, group_users = _listed(own.group_allowed_users)
+    every_group, chats = _listed(own.group_allowed_chats)
+    if platform == "email":  # anybody can send mail in anybody's name
+        strangers = "ignore"
+    by_default: Literal["pair", "ignore"] = "ignore" if listed or users or group_users or chats else "pair"
     return PlatformRules(
-        everyone=anybody or reader.flag(platform, "allow_all_users"),
-        users=users,
-        group_everyone=anybody_in_groups,
-        group_users=group_users,
-        every_group=any_group,
-        group_chats=chats,
-        bots=reader.bots(platform),
-        unknown_dm=reader.strangers(platform, listed=listed or bool(users or group_users or chats)),
-    )
+        everyone=everyone or own.allow_all_users, users=users, group_everyone=group_everyone, group_users=group_users,
+        every_group=every_group, group_chats=chats, bots=own.allow_bots,
+        unknown_dm=own.unauthorized_dm_behavior or strangers or by_default,
+    )  # fmt: skip
 
 
-class _Reader:
-    """Reads one setting at a time, by platform; the platform `''` is the gateway as a whole."""
+def _section(source: Source, cls: type[S], places: Sequence[Value], platform: str = "") -> S:
+    """The settings of these sections, by precedence; a variable wins over all of them. Raises `ConfigError`."""
+    prefix = _PREFIXES.get(platform, platform.upper())
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def variable(name: str) -> str:
+        name = name.replace("<PLATFORM>", prefix)
+        return _NAMES.get(name, name)
 
-    def platforms(self) -> set[str]:
-        """Every platform with a setting, and mail, which has a rule of its own."""
-        found = {name.lower() for blocks in self._source.all("platforms") for name, _ in blocks.parts()}
-        ours = frozenset({*_SETTINGS, _STRANGERS})
-        tree = self._source.config.tree
-        found |= {name for name, block in tree.items() if isinstance(block, Mapping) and ours & {*block}}
-        prefixes = {short: platform for platform, short in _PREFIXES.items()}
-        for name in {*os.environ, *self._source.config.dotenv}:
-            ending = next((ending for setting in _SETTINGS if name.endswith(ending := f"_{setting.upper()}")), None)
-            if ending is not None:
-                prefix = name.removesuffix(ending).removesuffix("_GROUP")
-                found.add(prefixes.get(prefix, prefix.lower()))
-        return (found | {"email"}) - _NO_PLATFORMS
-
-    def _written(self, platform: str, setting: str) -> Value | None:
-        """The setting in the section that takes precedence; None: it is not set."""
-        prefix = _PREFIXES.get(platform, platform.upper() or "GATEWAY")
-        name = _NAMES.get((platform, setting), f"{prefix}_{setting.upper()}")
-        said = None if setting == _STRANGERS else self._source.environ(name)
-        if said is not None:
-            return Value(
-                said, Path("environment" if name in os.environ else self._source.config.home / ".env"), (name,)
-            )
-        return next((value for one in self._sections(platform) if (value := one.at(setting)) is not None), None)
-
-    def _sections(self, platform: str) -> Iterator[Value]:
-        """The sections that may hold a platform's settings, by precedence."""
-        if not platform:
-            gateway = self._source.elsewhere("gateway")
-            yield from () if gateway is None else (gateway,)
-            return
-        blocks = [self._source.elsewhere(platform)]
-        for described in reversed(self._source.all("platforms")):
-            blocks += [block for name, block in described.parts() if name.lower() == platform]
-        for block in blocks:
-            if block is not None:
-                yield block
-                yield from () if (extra := block.at("extra")) is None else (extra,)
-
-    def names(self, platform: str, setting: str) -> tuple[bool, frozenset[str]]:
-        """Whether a list names everybody, and the ids on it."""
-        found = frozenset(_ids(self._written(platform, setting)))
-        return "*" in found, found - {"*"}
-
-    def identities(self, setting: str) -> list[tuple[str, str]]:
-        """`slack:U42` as (slack, U42)."""
-        value = self._source.find(setting)
-        found = []
-        for name in _ids(value):
-            platform, _, native_id = (part.strip() for part in name.partition(":"))
-            if value is not None and not (platform and native_id):
-                raise value.wrong(f"must hold platform:id such as slack:U42, not {redaction.shown(name)}")
-            found.append((platform.lower(), native_id))
-        return found
-
-    def flag(self, platform: str, setting: str) -> bool:
-        value = self._written(platform, setting)
-        return value is not None and bool(value.read(Flag()))
-
-    def bots(self, platform: str) -> Literal["none", "mentions", "all"]:
-        value = self._written(platform, "allow_bots")
-        return "none" if value is None else cast(Literal["none", "mentions", "all"], value.read(BOTS))
-
-    def strangers(self, platform: str, *, listed: bool) -> Literal["pair", "ignore"]:
-        """Whether strangers get a pairing code in private; by default only where no list of users exists."""
-        value = self._written(platform, _STRANGERS) if platform else None
-        if value is None and platform == "email":
-            return "ignore"  # anybody can send mail in anybody's name
-        value = value or self._source.find(_STRANGERS)
-        if value is not None:
-            return cast(Literal["pair", "ignore"], value.read(STRANGERS))
-        return "ignore" if listed else "pair"
+    problems: list[Problem] = []
+    made = schema.read(cls, places, problems, environ=lambda name: source.environ(variable(name)))
+    if problems:
+        value, named = problems[0].value, tuple(map(variable, problems[0].value.path))
+        if value.file == Path("environment") and named[0] not in os.environ:
+            value = value._replace(file=source.config.home / ".env")
+        raise problems[0]._replace(value=value._replace(path=named)).error()
+    return made
 
 
-def _ids(value: Value | None) -> Iterator[str]:
-    if value is None:
-        return
-    raw = value.raw
-    items = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list | tuple) else [raw]
-    for item in items:
-        if isinstance(item, bool) or not isinstance(item, str | int):
-            raise value.wrong(f"must be a list of ids, not {redaction.shown(item)}", hint="Write ids in quotes.")
-        if name := str(item).strip():
-            yield name
+def _platforms(source: Source) -> set[str]:
+    """Every platform with a setting, and mail, which has a rule of its own."""
+    found = {name.lower() for blocks in source.all("platforms") for name, _ in blocks.parts()}
+    ours, tree = frozenset(_SETTINGS), source.config.tree
+    found |= {name for name, block in tree.items() if isinstance(block, Mapping) and ours & {*block}}
+    prefixes = {short: platform for platform, short in _PREFIXES.items()}
+    for name in {*os.environ, *source.config.dotenv}:
+        ending = next((ending for setting in _SETTINGS if name.endswith(ending := f"_{setting.upper()}")), None)
+        if ending is not None:
+            prefix = name.removesuffix(ending).removesuffix("_GROUP")
+            found.add(prefixes.get(prefix, prefix.lower()))
+    return (found | {"email"}) - _NO_PLATFORMS
+
+
+def _blocks(source: Source, platform: str) -> Iterator[Value]:
+    """The sections that may hold a platform's settings, by precedence."""
+    blocks = [source.elsewhere(platform)]
+    for described in reversed(source.all("platforms")):
+        blocks += [block for name, block in described.parts() if name.lower() == platform]
+    for block in blocks:
+        if block is not None:
+            yield block
+            yield from () if (extra := block.at("extra")) is None else (extra,)
+
+
+def _listed(names: Sequence[str]) -> tuple[bool, frozenset[str]]:
+    """Whether a list names everybody, and the ids on it."""
+    found = frozenset(names)
+    return "*" in found, found - {"*"}
+
+
+def _identities(names: Sequence[str]) -> list[tuple[str, str]]:
+    """`slack:U42` as (slack, U42)."""
+    parts = (name.partition(":") for name in names)
+    return [(platform.strip().lower(), native_id.strip()) for platform, _, native_id in parts]
 
 
 _FOLDERS = ("platforms/pairing", "pairing")
