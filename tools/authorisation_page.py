@@ -145,8 +145,7 @@ def _tools(*names: str) -> Usable:
 
 
 DEEDS = (
-    Deed("speak", "speak", None),
-    Deed("attach", "attach", None),
+    Deed("speak, send files", "speak", None),
     Deed("a command", "command", _command("help")),
     Deed("a private command", "command", _command("sessions")),
     Deed("clarify, to-do, search", "tool", _tools("clarify", "todo", "session_search")),

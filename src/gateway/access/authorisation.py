@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["user", "bot", "api_key", "local"]
 SurfaceKind = Literal["dm", "group", "api", "terminal"]
-Action = Literal["speak", "attach", "command", "tool", "read", "approve", "pair"]
+Action = Literal["speak", "command", "tool", "read", "approve"]
 Key = tuple[str, str, str]
 """(platform, our account there, their id)."""
 
@@ -196,10 +196,6 @@ _LONGEST_ID = 512
 def decide(principal: Principal, surface: Surface, action: Action, resource: Resource, policy: Policy) -> Decision:
     """Whether this sender may do this here. An action that no rule allows is denied."""
     entry = admit(principal, surface, policy)
-    if action == "pair":
-        wanted = not entry.allowed and entry.reply == "pair"
-        reason = "a stranger may ask for a code" if wanted else f"no code: {entry.reason}"
-        return entry._replace(allowed=wanted, reason=reason)
     if not entry.allowed or action == "speak":
         return entry
     if principal.kind == "bot" and action != "tool":
@@ -311,10 +307,6 @@ def _stranger(principal: Principal, surface: Surface, policy: Policy, reason: st
 # -- one rule an action: why not, or nothing ---------------------------------------------------------------------
 
 
-def _attach(_: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
-    return ""  # a sender who may speak may also send files; sizes and types are checked elsewhere
-
-
 def _use(_: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
     if not isinstance(resource, Usable):
         return "no tool or command was named"
@@ -353,7 +345,7 @@ def _approve(principal: Principal, surface: Surface, entry: Decision, resource: 
 
 
 _Rule = Callable[[Principal, Surface, Decision, Resource, Policy], str]
-_RULES: Mapping[str, _Rule] = {"attach": _attach, "command": _use, "tool": _use, "read": _read, "approve": _approve}
+_RULES: Mapping[str, _Rule] = {"command": _use, "tool": _use, "read": _read, "approve": _approve}
 
 
 def approvers(question: Question, policy: Policy) -> tuple[Principal, ...]:

@@ -69,14 +69,6 @@ def _has_webhooks(platform: Platform) -> bool:
     return about is not None and about.webhooks
 
 
-def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
-    """The keys in the files now; `known` while the files are invalid."""
-    try:
-        return all_configured(configuration.load_or_last_good(home)[0])
-    except ConfigError:
-        return known
-
-
 def make(home: Path, role: KeyRole = "client") -> str:
     """Add a new key to `.env`, or return the key that another process has added meanwhile."""
     key = f"hk-{secrets.token_urlsafe(32)}"

@@ -97,18 +97,16 @@ class ApiServer:
         with contextlib.suppress(ConfigError):  # then the known keys stay valid
             now = configuration.load_or_last_good(self._parts.services.home)[0]
             if now is not self._seen:
-                await self._take_other_keys(self._parts)
+                await self._take_other_keys(self._parts.services.db, now)
                 self._seen = now
         await self._guard(scope, receive, send)
 
-    async def _take_other_keys(self, parts: Parts) -> None:
+    async def _take_other_keys(self, db: SessionDB, config: Config) -> None:
         async with self._changing:
-            found = auth.in_force(parts.services.home, self._keys)
-            if found == self._keys:
-                return
-            await asyncio.to_thread(_let_in, parts.services.db, found)
-            self._take(found)
-        _log.info("the API keys changed", extra={"action": "api_key"})
+            if (found := auth.all_configured(config)) != self._keys:
+                await asyncio.to_thread(_let_in, db, found)
+                self._take(found)
+                _log.info("the API keys changed", extra={"action": "api_key"})
 
     async def open(self) -> bool:
         """Open the port; False, with `problem` set, when it cannot be opened."""

@@ -268,5 +268,6 @@ def test_hostile_names_and_ids_are_stored_harmlessly_or_refused(db: SessionDB, p
     assert said is not None and "AAAAAAAA" not in said
     assert len(pairing.pending()[0].display_name or "") <= 2_000
     odd = stranger("'; DROP TABLE people; --")
-    assert not decide(odd, Surface("dm", "telegram", "1"), "pair", None, Policy()).allowed
+    answer = decide(odd, Surface("dm", "telegram", "1"), "speak", None, Policy())
+    assert not answer.allowed and not answer.reply
     assert pairing.request(odd) is not None and len(pairing.pending()) == 2
