@@ -331,11 +331,6 @@ def _older(file: Path) -> Value | None:
 
 # -- platforms -----------------------------------------------------------------------------------------------------
 
-_OTHER_TOKENS = {
-    "discord": "DISCORD_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN", "mattermost": "MATTERMOST_TOKEN",
-    "matrix": "MATRIX_ACCESS_TOKEN", "homeassistant": "HASS_TOKEN",
-}  # fmt: skip
-"""Token variables of platforms that only hermes-agent has: a home that uses one is told that it cannot connect."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
 _OWN_KEYS = {*PlatformConfig.settings, *PlatformChats.settings, "home_channel", "extra"} | {
@@ -356,9 +351,6 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
         if own is not None and platform not in _NOT_BLOCKS:
             _check(own)
             given[platform] = _merged(given.get(platform, {}), _bridged(_mapping(own.raw)))
-    for name, variable in _OTHER_TOKENS.items():
-        if (token := source.environ(variable)) is not None:
-            given[Platform(name)] = {"enabled": True, **given.get(Platform(name), {}), "token": token}
     for platform, about in _descriptors().items():
         told, has_secret = _from_variables(source, about)
         if has_secret or (told and platform in given):

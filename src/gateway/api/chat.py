@@ -171,15 +171,6 @@ class ChatHandlers:
         else:  # the message still waits, and will not be answered
             await asyncio.to_thread(self._services.db.inbox.finish, [exchange.inbox_id], "dropped", reason=_GONE)
 
-    async def outcome(self, exchange: Exchange) -> None:
-        """The result for an answer without its turn's facts: whether it is an answer or an error text."""
-        if not exchange.result and exchange.problem is None and exchange.text is not None:
-            row = await look(self._services.db, self._services.db.inbox.get, exchange.inbox_id)
-            if row is not None and row.state == "error":
-                exchange.result = {"failed": True, "completed": False, "error": row.reason}
-            else:
-                exchange.result = {"completed": True}
-
     async def _kept(self, pictures: tuple[RequestPicture, ...]) -> tuple[Attachment, ...]:
         """Store the pictures of a request by hash before the request, so that they survive a restart."""
         if not pictures:
@@ -216,7 +207,7 @@ class _Waits:
     async def whole(self) -> App:
         exchange = self._exchange
         await exchange.answered.wait()
-        await self._settled()
+        self._settled()
         body = openai_wire.completion(self._id, self._chat.model, exchange.result, exchange.text or "")
         response = error_boundary.reply(body, headers={**self._headers(), **openai_wire.headers(exchange.result)})
 
@@ -228,14 +219,13 @@ class _Waits:
 
         return written
 
-    async def _settled(self) -> None:
-        """Send the answer, or the error."""
+    def _settled(self) -> None:
+        """Check that there is an answer, and record it. Raises the error instead of one."""
         exchange = self._exchange
         if exchange.problem is not None:
             raise exchange.problem
         if exchange.text is None:
             raise ApiError(499, "the client had gone", code="client_gone")
-        await self._chat.outcome(exchange)
         if openai_wire.is_incomplete(exchange.result, exchange.text):
             raise openai_wire.incomplete(exchange.result, exchange.text)
         if not exchange.again:  # the conversation may have gone on since
@@ -252,7 +242,7 @@ class _Waits:
         """Stream the answer. The status waits for the first word: a turn that fails before it is a plain error."""
         first = await self._next()
         if first is None:
-            await self._settled()
+            self._settled()
 
         async def stream(scope: Scope, receive: Receive, send: Send) -> None:
             headers = {**self._headers(), "content-type": "text/event-stream; charset=utf-8"}
@@ -265,7 +255,7 @@ class _Waits:
                 while piece is not None:
                     await self._send(send, self._event(piece))
                     piece = await self._next()
-                await self._send(send, await self._last(), more=False)
+                await self._send(send, self._last(), more=False)
             finally:
                 self.over()
 
@@ -291,10 +281,10 @@ class _Waits:
         name = "hermes.tool.progress" if "tool" in piece else "hermes.status"
         return openai_wire.event({**self._chunk({}), **piece}, name=name)
 
-    async def _last(self) -> bytes:
+    def _last(self) -> bytes:
         exchange = self._exchange
         try:
-            await self._settled()
+            self._settled()
         except ApiError as error:
             return openai_wire.event({**error.body(), **error.more}) + openai_wire.DONE
         parts = []

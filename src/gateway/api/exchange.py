@@ -153,7 +153,7 @@ def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
     """Complete an exchange whose message has ended."""
     item = None if row is None else owed(db, row)
     if item is not None:
-        exchange.result = item.payload.get("result") or {}
+        exchange.result = item.payload.get("result") or {"completed": True}
     if row is not None and row.state == "error":
         exchange.result = {**exchange.result, "failed": True, "completed": False, "error": row.reason}
     if item is not None:
@@ -283,7 +283,8 @@ class ApiAdapter(BasePlatformAdapter):
             suspects = set(ended)
 
     async def _settle(self, exchange: Exchange) -> None:
-        """Complete a repeated request from the store: the turn itself completes only the first one."""
+        """Complete a request from the store: a turn itself completes only the one that it answers. If the store
+        cannot be read now, `_sweep` tries again."""
         try:
             row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
             await asyncio.to_thread(settle, self._db, exchange, row)
@@ -299,9 +300,8 @@ class ApiAdapter(BasePlatformAdapter):
         trace_id = message.trace_id
         exchanges = self._waiting.get(trace_id, ())
         for exchange in exchanges:
-            if exchange.again:
+            if not exchange.answered.is_set():
                 await self._settle(exchange)
-            exchange.complete(message.text)
         if writing := [exchange for exchange in exchanges if not exchange.written.is_set()]:
             try:
                 async with asyncio.timeout(_WRITTEN_SECONDS):
