@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Answer, Attachment, MessageEvent, MessageType
@@ -27,10 +28,7 @@ def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
             "author_name": event.reply_to_author_name, "own": event.reply_to_is_own_message,
         }  # fmt: skip
     if event.attachments:
-        kept["attachments"] = [
-            {"ref": one.ref, "kind": one.kind.value, "name": one.name, "mime": one.mime, "size": one.size}
-            for one in event.attachments
-        ]
+        kept["attachments"] = [{**asdict(one), "kind": one.kind.value} for one in event.attachments]
     if event.channel_prompt is not None:
         kept["prompt"] = event.channel_prompt
     if event.digest is not None:
@@ -38,7 +36,7 @@ def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
     if event.album:
         kept["album"] = event.album
     if event.answer is not None:
-        kept["answer"] = {"kind": event.answer.kind, "id": event.answer.id, "choice": event.answer.choice}
+        kept["answer"] = asdict(event.answer)
     if event.source.is_bot:
         kept["bot"] = True
     return kept
@@ -58,15 +56,15 @@ def event_of(row: InboxRow) -> MessageEvent:
         reply_to_author_id=reply.get("author_id"),
         reply_to_author_name=reply.get("author_name"),
         reply_to_is_own_message=bool(reply.get("own")),
-        attachments=tuple(
-            Attachment(ref=one["ref"], kind=MessageType(one["kind"]), name=one["name"], mime=one["mime"],
-                       size=one["size"])
-            for one in kept.get("attachments", ())
-        ),
+        attachments=tuple(map(attachment_of, kept.get("attachments", ()))),
         version=row.version,
         album=kept.get("album"),
         answer=None if answer is None else Answer(**answer),
-    )  # fmt: skip
+    )
+
+
+def attachment_of(kept: Mapping[str, Any]) -> Attachment:
+    return Attachment(**{**kept, "kind": MessageType(kept["kind"])})
 
 
 def source_of(row: InboxRow) -> SessionSource:

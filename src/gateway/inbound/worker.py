@@ -192,13 +192,9 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        if (
-            turn.state == "waiting"
-            and not is_lane(turn.route)
-            and await asyncio.to_thread(self._backlog.moved_on, turn)
-        ):
+        account, in_chat = rows[-1].account if rows else "", not is_lane(turn.route)
+        if turn.state == "waiting" and in_chat and await asyncio.to_thread(self._backlog.moved_on, turn):
             said = "I did not continue the waiting task: this chat is now in another conversation."
-            account = rows[-1].account if rows else ""
             await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
             return
         if turn.state == "running" and self._backlog.is_too_old(turn):

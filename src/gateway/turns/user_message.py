@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.inbound.stored_message import attachment_of
 from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
-from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, MessageType
+from gateway.platforms.base import BasePlatformAdapter, CannotFetch, MessageType
 from gateway.turns import attachments
 from hermes_agent.media.transcription import NotHeard, VoiceListener
 from hermes_config.errors import HermesError
@@ -160,10 +161,7 @@ async def _file(
     row: InboxRow, kept: Mapping[str, Any], setting: MessageSetting, adapter: BasePlatformAdapter | None
 ) -> _File:
     """Fetch a file of a message, and see or hear it."""
-    attachment = Attachment(
-        ref=str(kept["ref"]), kind=MessageType(kept["kind"]), name=str(kept.get("name") or ""),
-        mime=str(kept.get("mime") or ""), size=kept.get("size"),
-    )  # fmt: skip
+    attachment = attachment_of(kept)
     try:
         if is_from_terminal(row):
             stored = await asyncio.to_thread(attachments.stored_here, setting.home, attachment)
