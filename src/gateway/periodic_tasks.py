@@ -46,7 +46,7 @@ _FIRST_TIDY_SECONDS = 1_800.0
 _TIDY_SECONDS = 3_600.0
 """How often retention is checked; it runs once in `sessions.min_interval_hours`."""
 EXPIRY_TRIES = 3
-_NO_ACCESS = "its person no longer has access"
+NO_ACCESS = "its person no longer has access"
 
 
 def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> list[SessionEntry]:
@@ -142,7 +142,7 @@ async def _stop_shut_out(services: Services, children: Sequence[Child]) -> None:
             continue
         source = SessionSource.from_dict(dict(address.source))
         if authorisation.is_shut_out(source, policy, account=address.account):
-            await asyncio.to_thread(services.db.children.stop, child, reason=_NO_ACCESS)
+            await asyncio.to_thread(services.db.children.stop, child, reason=NO_ACCESS)
 
 
 async def leave_children() -> None:

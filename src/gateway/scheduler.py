@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.outbound import notices
-from gateway.periodic_tasks import every
+from gateway.periodic_tasks import NO_ACCESS, every
 from gateway.routes.source import SessionSource
 from hermes_agent import jobs
 from hermes_agent.text import brief
@@ -39,7 +39,6 @@ _SET_BACK = 60.0
 _PAGE = 500
 _SHOWN = 100
 OFFLINE = "I was offline and missed:"
-NO_ACCESS = "its person no longer has access"
 
 
 async def watch(services: Services, wake: Callable[[], None], *, seconds: float = _LONGEST_PAUSE) -> None:

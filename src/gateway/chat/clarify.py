@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.chat import question_messages
-from gateway.chat.question_messages import Adapters, AskingTurn
+from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
-from gateway.outbound import notices
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
     from gateway.chat.command_context import CommandSender
@@ -71,7 +69,12 @@ class Clarifier:
         try:
             buttons = adapter.supports_buttons and bool(choices)
             after = await asyncio.to_thread(self._services.db.inbox.last_id)
-            item = await self._lanes.say(self._new_item(asked, question, buttons=buttons, after=after))
+            text = question_messages.clarification(question, choices, buttons=buttons)
+            rows = question_messages.clarify_buttons(asked.id, choices)
+            here = Recipient(
+                key="", name="", adapter=adapter, chat_id=str(turn.source.chat_id), thread_id=turn.source.thread_id
+            )
+            item = await self._lanes.say(here.item(f"question:{asked.id}", text, rows, after=after))
             meanwhile = await self._lanes.withdraw(
                 route, lambda row: row.id > question_messages.asked_after(item) and self.expects(row)
             )
@@ -88,15 +91,6 @@ class Clarifier:
         finally:
             if self._open.get(route) is asked:
                 del self._open[route]
-
-    def _new_item(self, asked: _Open, question: str, *, buttons: bool, after: int) -> NewOutboxItem:
-        source, text = asked.turn.source, question_messages.clarification(question, asked.choices, buttons=buttons)
-        shown = question_messages.clarify_buttons(asked.id, asked.choices) if buttons else []
-        return NewOutboxItem(
-            dedup_key=f"question:{asked.id}", platform=source.platform.value, account=asked.turn.account,
-            chat_id=str(source.chat_id),
-            payload=notices.payload(text, "question", buttons=shown, thread_id=source.thread_id, after=after),
-        )  # fmt: skip
 
     # -- answers -------------------------------------------------------------------------------------------
 

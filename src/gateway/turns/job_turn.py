@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway import scheduler
 from gateway.outbound import notices
+from gateway.periodic_tasks import NO_ACCESS
 from hermes_agent import jobs, process_identity, schedules
 from hermes_agent.execution import script
 from hermes_agent.text import shortened
@@ -66,7 +67,7 @@ async def prepare(services: Services, running: RunningTurn) -> str:
     if job is None or (job.state == "paused" and own["by"] == "schedule"):
         await _end(db, row, "silent", f"the job was {'removed' if job is None else 'paused'} before it ran")
     if scheduler.is_shut_out(job, await services.policy.fresh()):
-        await _end(db, row, "error", scheduler.NO_ACCESS)
+        await _end(db, row, "error", NO_ACCESS)
     if db.clock() > own["late_after"]:
         await asyncio.to_thread(_end_late, db, job, row)
         raise JobEnded
@@ -211,7 +212,7 @@ def _asked_in(services: Services, running: RunningTurn, policy: Policy) -> Resol
     elif (job := db.jobs.get(running.own["job"])) is None or db.live_state(session) is None:
         _end_now(db, running.rows[-1], "silent", "its job or its conversation was removed")
     elif scheduler.is_shut_out(job, policy):
-        _end_now(db, running.rows[-1], "error", scheduler.NO_ACCESS)
+        _end_now(db, running.rows[-1], "error", NO_ACCESS)
     return Resolved(Handle(wanted, SessionId(session)))
 
 
