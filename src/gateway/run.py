@@ -13,10 +13,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from gateway import periodic_tasks, scheduler, status
+from gateway.chat.approvals import ChatApprover, Questions
+from gateway.chat.cards import AnswerCards, show_proposals
+from gateway.chat.clarify import Clarifier
+from gateway.chat.commands import ChatCommands
 from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
 from gateway.services import Parts, Services, assemble
@@ -29,7 +33,6 @@ from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
-    from gateway.chat.approvals import Questions
     from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
@@ -50,8 +53,6 @@ _CARD_SECONDS = 3.0
 
 
 def _commands(services: Services, runner: GatewayRunner) -> Commands:
-    from gateway.chat.commands import ChatCommands
-
     assert runner._questions is not None, "set before commands are made"
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
@@ -96,10 +97,6 @@ class GatewayRunner:
         commands: Callable[[Services, GatewayRunner], Commands] = _commands,
     ) -> None:
         """`commands` makes the object that answers commands; it gets this runner for /new (`_handle_reset_command`)."""
-        from gateway.chat.approvals import ChatApprover, Questions
-        from gateway.chat.cards import AnswerCards
-        from gateway.chat.clarify import Clarifier
-
         questions = self._questions = Questions(
             ChatApprover(services, adapters), Clarifier(services, adapters), AnswerCards(services, adapters)
         )
@@ -147,7 +144,7 @@ class GatewayRunner:
             periodic_tasks.watch_stop_requests(db, lanes),
             periodic_tasks.watch_silent_turns(lanes, seconds=services.settings.turn_seconds),
             periodic_tasks.every(_CARD_SECONDS, questions.cards.refresh, "held_answers"),
-            periodic_tasks.every(_CARD_SECONDS, self._show_proposals, "proposals"),
+            periodic_tasks.every(_CARD_SECONDS, partial(show_proposals, services, self.adapters, lanes), "proposals"),
             periodic_tasks.watch_processes(db, services.home),
             periodic_tasks.recover_children(services, questions.approver),
             terminal_messages.watch(db, lanes),
@@ -155,11 +152,6 @@ class GatewayRunner:
         ):
             self._spawn(work)
         await services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
-
-    async def _show_proposals(self) -> None:
-        from gateway.chat import cards
-
-        await cards.show_proposals(self.parts.services, self.adapters, self.parts.lanes)
 
     async def stop(self) -> None:
         """Finish running turns within `gateway.drain_seconds` and leave the rest to the next process."""
