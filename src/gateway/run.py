@@ -28,6 +28,7 @@ from gateway.turns import agents as agents_module
 from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
+from hermes_state import AsyncSessionDB
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
-    from hermes_state import AsyncSessionDB
 
 
 _log = logging.getLogger("hermes.gateway")
@@ -107,7 +107,7 @@ class GatewayRunner:
             approver=questions.approver, ask=questions.clarifier.ask,
         )  # fmt: skip
         questions.serve(parts.lanes)
-        self._session_db = parts.async_db
+        self._session_db = AsyncSessionDB(services.db)
         self._agent_cache, self._agent_cache_lock = parts.agents.entries, parts.agents.lock
         self._running_agents = parts.agents.running
         self._due_entries = services.store.due_entries

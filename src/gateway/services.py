@@ -27,7 +27,7 @@ from gateway.turns.runner import TurnRunner
 from hermes_agent import process_identity
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
-from hermes_state import AsyncSessionDB, SessionDB
+from hermes_state import SessionDB
 
 if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
@@ -87,12 +87,8 @@ class Parts:
     """Everything that runs in a gateway."""
 
     services: Services
-    async_db: AsyncSessionDB
-    adapters: Mapping[Platform, BasePlatformAdapter]
     agents: Agents
     deliverer: Deliverer
-    turns: TurnRunner
-    commands: Commands
     lanes: Lanes
     intake: Intake
     connections: Connections
@@ -146,7 +142,7 @@ def assemble(
     agents = Agents(services, approver=approver, ask=ask)
     deliverer = Deliverer(services, adapters)
     turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after)
-    lanes = Lanes(services, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
+    lanes = Lanes(services, turns, commands, deliverer)
     commands.serve(lanes, agents)
     intake = Intake(services, lanes, pairing=Pairing(services.db))
     webhooks = WebhookRoutes()
@@ -154,7 +150,6 @@ def assemble(
         adapter.set_message_handler(partial(intake.receive, adapter=adapter))
         adapter.context = PlatformContext(services.db, adapter, webhooks)
     return Parts(
-        services=services, async_db=AsyncSessionDB(services.db), adapters=adapters, agents=agents, deliverer=deliverer,
-        turns=turns, commands=commands, lanes=lanes, intake=intake,
-        connections=Connections(adapters, connected=deliverer.back), webhooks=webhooks,
+        services=services, agents=agents, deliverer=deliverer, lanes=lanes, intake=intake, webhooks=webhooks,
+        connections=Connections(adapters, connected=deliverer.back),
     )  # fmt: skip

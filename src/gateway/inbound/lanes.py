@@ -35,12 +35,12 @@ from hermes_agent.agent import LeftElsewhere
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
+    from gateway.outbound.deliverer import Deliverer
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
     from hermes_state.ids import ConversationId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
     from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
@@ -187,20 +187,11 @@ EXTRA_COMMANDS = 16
 class Lanes:
     """All lanes of a gateway. Call its methods on the event loop."""
 
-    def __init__(
-        self,
-        services: Services,
-        turns: TurnRunner,
-        commands: Commands,
-        *,
-        say: Callable[[NewOutboxItem], Awaitable[OutboxItem]],
-        hand_over: Callable[[OutboxItem], object],
-    ) -> None:
-        """`hand_over`: gives the deliverer an item that is in the outbox already."""
+    def __init__(self, services: Services, turns: TurnRunner, commands: Commands, deliverer: Deliverer) -> None:
         self._services, self._turns, self._commands = services, turns, commands
-        self.say, self.hand_over, self.kind = say, hand_over, commands.kind
+        self.say, self.hand_over, self.kind = deliverer.say, deliverer.deliver, commands.kind
         self._backlog = Recovery(services, commands, self.tell)
-        self._worker = LaneWorker(services, turns, commands, self._backlog, tell=self.tell, make_way=self.make_way)
+        self._worker = LaneWorker(services, turns, commands, self._backlog, self)
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}

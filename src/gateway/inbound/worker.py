@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import metrics
@@ -30,7 +30,7 @@ from hermes_state.turns.jobs import is_lane
 from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
-    from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
+    from gateway.inbound.lanes import Commands, Lane, Lanes, Waiting
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
     from hermes_state.ids import TurnId
@@ -53,18 +53,10 @@ class LaneWorker:
     """Processes lanes, each in a task of its own."""
 
     def __init__(
-        self,
-        services: Services,
-        turns: TurnRunner,
-        commands: Commands,
-        backlog: Recovery,
-        *,
-        tell: Tell,
-        make_way: Callable[[TurnId], Awaitable[object]],
+        self, services: Services, turns: TurnRunner, commands: Commands, backlog: Recovery, lanes: Lanes
     ) -> None:
-        """`make_way`: recovers a dead process's turn for whose end another route waits."""
-        self._services, self._turns, self._commands, self._backlog = services, turns, commands, backlog
-        self._tell, self._make_way = tell, make_way
+        self._services, self._turns, self._commands = services, turns, commands
+        self._backlog, self._lanes = backlog, lanes
         self.closing = asyncio.Event()
         """Set when the gateway ends, so that no pause lasts longer."""
         self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
@@ -195,7 +187,7 @@ class LaneWorker:
         account, in_chat = rows[-1].account if rows else "", not is_lane(turn.route)
         if turn.state == "waiting" and in_chat and await asyncio.to_thread(self._backlog.moved_on, turn):
             said = "I did not continue the waiting task: this chat is now in another conversation."
-            await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+            await self._lanes.tell(source, said, what="moved_on", occasion=turn.id, account=account)
             return
         if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=account)
@@ -265,10 +257,10 @@ class LaneWorker:
     async def _busy(self, error: ConversationBusy, running: RunningTurn) -> bool:
         running.agent = None  # it may work for another route, which a /stop here must not stop
         if isinstance(error, LeftElsewhere):
-            await self._make_way(error.turn_id)
+            await self._lanes.make_way(error.turn_id)
         if running.tries == _TOLD_AFTER and running.rows:
             row = running.rows[-1]
-            await self._tell(
+            await self._lanes.tell(
                 running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
             )  # fmt: skip
         return await self._pause_turn(running, _LONGEST_BUSY)
@@ -311,7 +303,7 @@ class LaneWorker:
         """No turn was opened: end the rows with an error message to the person."""
         text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
         if not running.rows:
-            await self._tell(
+            await self._lanes.tell(
                 running.source, text, what="failed", occasion=running.left or f"{running.route}:{running.since}"
             )
             return

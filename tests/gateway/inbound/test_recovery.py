@@ -105,7 +105,7 @@ def test_a_command_that_was_cut_off_is_reported_and_never_run_again(
             for _ in range(2):
                 async with gateway(model) as here:
                     await here.quiet()
-                assert here.parts.commands.ran == []  # type: ignore[attr-defined]
+                assert here.parts.lanes._commands.ran == []  # type: ignore[attr-defined]
             assert here.outcomes() == {"m1": "error"}
             (said,) = told(here, "cut_off")
             assert "/again" in said and "do not know" in said
