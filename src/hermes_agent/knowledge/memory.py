@@ -32,6 +32,10 @@ from hermes_config.sections import MemorySection
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 Target = Literal["memory", "user", "shared"]
+Operation = Mapping[str, Any]
+"""{"action": add|replace|remove, "content", "old_text"}"""
+Source = Callable[[str], str] | None
+"""For the model's operations: the outside source of a text, which marks its entry, or an empty text."""
 
 SEPARATOR = "\n§\n"
 _SEPARATOR_LINE = re.compile(r"^[ \t]*§[ \t]*$", re.MULTILINE)
@@ -93,17 +97,8 @@ class MemoryStore:
     def read(self, target: Target) -> Memory:
         return self._memory(target, _entries(self._text(self.path(target), errors="replace")))
 
-    def apply(
-        self,
-        target: Target,
-        operations: Sequence[Mapping[str, Any]],
-        *,
-        source: Callable[[str], str] | None = None,
-    ) -> Memory:
-        """Apply all of the operations {"action": add|replace|remove, "content", "old_text"}, or none.
-
-        `source`: for the model's operations, the outside source of a text, or an empty text. It marks the entry.
-        """
+    def apply(self, target: Target, operations: Sequence[Operation], *, source: Source = None) -> Memory:
+        """Apply all of the operations, or none."""
         path = self.path(target)
         with self._locked(path):
             before, after = self.planned(target, operations, source=source)
@@ -112,17 +107,13 @@ class MemoryStore:
         return after
 
     def planned(
-        self,
-        target: Target,
-        operations: Sequence[Mapping[str, Any]],
-        *,
-        source: Callable[[str], str] | None = None,
+        self, target: Target, operations: Sequence[Operation], *, source: Source = None
     ) -> tuple[Memory, Memory]:
         """The memory before and after these operations; nothing is written. Raises `MemoryRefused`."""
         path = self.path(target)
         if target == "shared":
             raise MemoryRefused("only a person can change the shared memory, by hand", where=str(path))
-        before = self._memory(target, _entries(self._text(path, errors="strict")))
+        before = self._strictly(target)
         entries = list(before.entries)
         for operation in operations:
             _change(entries, operation, before, source)
@@ -143,9 +134,8 @@ class MemoryStore:
         found = [one for one in entries if one[1] == wanted]
         found = found or [one for one in entries if wanted and wanted in one[1]]
         if len(found) != 1:
-            how_many = f"{len(found)} entries contain" if found else "no entry contains"
             hint = "Give a piece that one entry has; hermes memory shows them."
-            raise UsageError(f"{how_many} {wanted!r:.80}", hint=hint)
+            raise UsageError(_not_one(len(found), wanted), hint=hint)
         return found[0]
 
     def confirm(self, piece: str) -> str:
@@ -160,11 +150,11 @@ class MemoryStore:
         """Replace all entries by those of a person's text, unless the memory changed since `seen`."""
         path = self.path(target)
         with self._locked(path):
-            if self._memory(target, _entries(self._text(path, errors="strict"))).entries != seen.entries:
+            if self._strictly(target).entries != seen.entries:
                 raise MemoryRefused("the memory was changed meanwhile, so nothing was saved", where=str(path))
             after = self._memory(target, _entries(text))
             if after.entries != seen.entries:
-                write_atomic(path, SEPARATOR.join(after.entries))
+                write_atomic(path, as_text(after))
         return after
 
     def text(self, target: Target) -> str | None:
@@ -188,6 +178,10 @@ class MemoryStore:
         """The part of the system text with the person's memory and the shared memory; empty if both are empty."""
         memories = (self.read(target) for target in ("memory", "user", "shared"))
         return "\n\n".join(_section(memory) for memory in memories if memory.entries)
+
+    def _strictly(self, target: Target) -> Memory:
+        """As `read`, but a file that is not UTF-8 is refused: it must not be overwritten."""
+        return self._memory(target, _entries(self._text(self.path(target), errors="strict")))
 
     def _memory(self, target: Target, entries: Sequence[str]) -> Memory:
         unique = tuple(dict.fromkeys(entries))
@@ -243,9 +237,7 @@ def is_unconfirmed(entry: str) -> bool:
     return _MARK.match(entry) is not None
 
 
-def _change(
-    entries: list[str], operation: Mapping[str, Any], before: Memory, source: Callable[[str], str] | None
-) -> None:
+def _change(entries: list[str], operation: Operation, before: Memory, source: Source) -> None:
     action = operation.get("action")
     if action == "add":
         content = _marked(_content(operation, before), source)
@@ -260,7 +252,7 @@ def _change(
         raise MemoryRefused(f"no such action: {action!r:.40}", hint="One of add, replace, remove.")
 
 
-def _content(operation: Mapping[str, Any], before: Memory) -> str:
+def _content(operation: Operation, before: Memory) -> str:
     content = "\n".join(str(operation.get("content") or "").replace("\0", "").splitlines()).strip()
     content = content.encode("utf-8", "replace").decode()
     if not content:
@@ -272,17 +264,12 @@ def _content(operation: Mapping[str, Any], before: Memory) -> str:
     return content
 
 
-def _marked(content: str, source: Callable[[str], str] | None) -> str:
+def _marked(content: str, source: Source) -> str:
     found = "" if source is None else " ".join(source(content).split())[:_SOURCE_CHARS]
     return f"[from {found}, not confirmed] {_MARK.sub('', content, count=1)}" if found else content
 
 
-def _entry_index(
-    entries: list[str],
-    operation: Mapping[str, Any],
-    before: Memory,
-    source: Callable[[str], str] | None = None,
-) -> int:
+def _entry_index(entries: list[str], operation: Operation, before: Memory, source: Source) -> int:
     old = str(operation.get("old_text") or "").strip()
     if not old:
         raise MemoryRefused("which entry is meant?", memory=before, hint="Give old_text, a piece of it.")
@@ -296,8 +283,12 @@ def _entry_index(
         )
     if len(found) == 1:
         return found[0]
-    how_many = "no entry contains" if not found else f"{len(found)} entries contain"
-    raise MemoryRefused(f"{how_many} {old!r:.80}", memory=before, hint="Give a piece that only one of them has.")
+    hint = "Give a piece that only one of them has."
+    raise MemoryRefused(_not_one(len(found), old), memory=before, hint=hint)
+
+
+def _not_one(found: int, piece: str) -> str:
+    return f"{f'{found} entries contain' if found else 'no entry contains'} {piece!r:.80}"
 
 
 def _section(memory: Memory) -> str:

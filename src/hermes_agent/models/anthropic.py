@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
-from hermes_agent.models.openai_chat import apply_options, details_of, ending, join_messages, longest_answer
+from hermes_agent.models.openai_chat import JsonWire, apply_options, details_of, longest_answer
 from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, read_stream, section
 
@@ -52,12 +52,11 @@ def _user(blocks: list[dict[str, Any]]) -> bytes:
     return normalise.encode({"role": "user", "content": blocks})
 
 
-_OPENING, _CLOSING = _user([_block(normalise.OPENING)]), _user([_block(normalise.CLOSING)])
-
-
 @dataclass(frozen=True, slots=True)
-class AnthropicWire:
+class AnthropicWire(JsonWire):
     name: str = "anthropic/1"
+    opening: ClassVar[bytes] = _user([_block(normalise.OPENING)])
+    closing: ClassVar[bytes] = _user([_block(normalise.CLOSING)])
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         fields: dict[str, Any] = {"model": endpoint.model, "stream": True}
@@ -86,12 +85,6 @@ class AnthropicWire:
             if step.results:
                 written.append(_user([_result(step, call, pieces) for call, pieces in step.results]))
         return written
-
-    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
-        return join_messages(head, fragments, ending, opening=_OPENING, closing=_CLOSING)
-
-    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
-        return ending(self.longest_answer(endpoint), longest)
 
     def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
         return longest_answer(endpoint, "max_tokens", endpoint.max_tokens or ANTHROPIC_MAX_TOKENS)

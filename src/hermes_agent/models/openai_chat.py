@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2s
-from typing import Any
+from typing import Any, ClassVar
 
 from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
@@ -23,8 +23,6 @@ from hermes_agent.models.stream_reader import PendingCall, StreamReader, Text, c
 _RESERVED = frozenset({"model", "messages", "tools", "stream"})
 _LENGTH_FIELDS = frozenset({"max_tokens", "max_completion_tokens"})
 _USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
-_OPENING = normalise.encode({"role": "user", "content": normalise.OPENING})
-_CLOSING = normalise.encode({"role": "user", "content": normalise.CLOSING})
 EXTRA_CONTENT = "tool_call.extra_content"
 """Our type of `reasoning_details` for extra data of a call that the server wants back (Gemini's signatures)."""
 
@@ -35,9 +33,40 @@ _FINISH = {
 }  # fmt: skip
 
 
+class JsonWire:
+    """How a body is put together in both formats."""
+
+    __slots__ = ()
+    opening: ClassVar[bytes]
+    closing: ClassVar[bytes]
+
+    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
+        raise NotImplementedError
+
+    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
+        """Join head, messages and ending; the first and last message are never the model's."""
+        parts = list(fragments)
+        if not parts or not parts[0].startswith(_USER):
+            parts.insert(0, self.opening)
+        if parts[-1].startswith(_ASSISTANT):
+            parts.append(self.closing)
+        pieces = [head] if head.endswith(b"[") else [head, b","]
+        for part in parts:
+            pieces += (part, b",")
+        pieces[-1] = ending
+        return b"".join(pieces)  # the only copy of a body that may be long
+
+    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
+        field, tokens = self.longest_answer(endpoint)
+        tokens = tokens if longest is None else longest
+        return b"]}" if not field or tokens is None else b'],"%s":%d}' % (field.encode(), tokens)
+
+
 @dataclass(frozen=True, slots=True)
-class ChatWire:
+class ChatWire(JsonWire):
     dialect: Dialect = COMMON
+    opening: ClassVar[bytes] = normalise.encode({"role": "user", "content": normalise.OPENING})
+    closing: ClassVar[bytes] = normalise.encode({"role": "user", "content": normalise.CLOSING})
 
     @property
     def name(self) -> str:
@@ -75,12 +104,6 @@ class ChatWire:
                 written.append(normalise.encode({"role": "user", "content": _content(tuple(images))}))
         return written
 
-    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
-        return join_messages(head, fragments, ending, opening=_OPENING, closing=_CLOSING)
-
-    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
-        return ending(self.longest_answer(endpoint), longest)
-
     def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
         return longest_answer(endpoint, self.dialect.max_tokens, endpoint.max_tokens)
 
@@ -106,7 +129,7 @@ class ChatWire:
             if reasoning or step.calls:
                 fields["reasoning_content"] = str(reasoning)
         elif self.dialect.reasoning_back == "details":
-            details = [detail for detail in details_of(message) if _is_type(detail, "reasoning.")]
+            details = [one for one in details_of(message) if str(one.get("type")).startswith("reasoning.")]
             if details:
                 fields["reasoning_details"] = details
         if step.calls:
@@ -137,11 +160,6 @@ def longest_answer(endpoint: Endpoint, field: str, tokens: int | None) -> Answer
     return AnswerLength(field, tokens)
 
 
-def ending(length: AnswerLength, longest: int | None) -> bytes:
-    tokens = length.tokens if longest is None else longest
-    return b"]}" if not length.field or tokens is None else b'],"%s":%d}' % (length.field.encode(), tokens)
-
-
 def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: frozenset[str]) -> None:
     """Apply the endpoint's own keys, which override ours; an empty one removes the field."""
     for key, value in endpoint.options:
@@ -153,29 +171,10 @@ def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: froze
             fields[key] = value
 
 
-def join_messages(head: bytes, fragments: Sequence[bytes], ending: bytes, *, opening: bytes, closing: bytes) -> bytes:
-    """Join head, messages and ending; the first and last message are never the model's."""
-    parts = list(fragments)
-    if not parts or not parts[0].startswith(_USER):
-        parts.insert(0, opening)
-    if parts[-1].startswith(_ASSISTANT):
-        parts.append(closing)
-    pieces = [head] if head.endswith(b"[") else [head, b","]
-    for part in parts:
-        pieces += (part, b",")
-    pieces[-1] = ending
-    return b"".join(pieces)  # the only copy of a body that may be long
-
-
 def details_of(message: Message) -> list[Mapping[str, Any]]:
     """The stored `reasoning_details`, whoever wrote them."""
     details = message.get("reasoning_details")
     return [one for one in details if isinstance(one, Mapping)] if isinstance(details, list | tuple) else []
-
-
-def _is_type(detail: Mapping[str, Any], prefix: str) -> bool:
-    kind = detail.get("type")
-    return isinstance(kind, str) and kind.startswith(prefix)
 
 
 def _extra_content(message: Message) -> dict[str, Any]:

@@ -260,10 +260,7 @@ def _guarded(plugin: str, tool: Tool) -> Tool:
     """A tool that is not ours with the permission gate around it, for owner and admins."""
 
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
-        if refused := await _refused(
-            tool.name, tool.parameters, args, ctx, plugin=tool.source if tool.place else plugin, place=tool.place,
-            targets=tool.targets, reads=not tool.changes,
-        ):  # fmt: skip
+        if refused := await _refused(tool, args, ctx, plugin=tool.source if tool.place else plugin):
             return refused
         return _from_outside(tool.name, await tool.run(args, ctx))
 
@@ -275,31 +272,23 @@ def _guarded(plugin: str, tool: Tool) -> Tool:
     )  # fmt: skip
 
 
-async def _refused(
-    name: str,
-    parameters: Mapping[str, Any],
-    args: dict[str, Any],
-    ctx: ToolContext,
-    *,
-    plugin: str = "",
-    place: str = "",
-    targets: Sequence[str] = (),
-    reads: bool = False,
-) -> ToolResult | None:
+async def _refused(tool: Tool, args: dict[str, Any], ctx: ToolContext, *, plugin: str = "") -> ToolResult | None:
     """Ask for permission to call a plug-in's tool, an MCP server's (it has a `place`), or one of ours with targets.
 
     None if it is given, else the error.
     """
     from hermes_agent.approvals.targets import of_call
 
-    text = f"{name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
+    text = f"{tool.name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
     kind, detail = ("plugin", f"a tool of {plugin}") if plugin else ("reach", "")
-    if place:
+    if tool.place:
         kind, detail = "mcp", f"a tool of the {plugin}"
-    found = of_call(name, targets, parameters, args, ctx.config, workspace=str(ctx.workdir))
-    action = Action(kind, text, str(ctx.workdir), detail, targets=found, reads=reads, place=place)
+    found = of_call(tool.name, tool.targets, tool.parameters, args, ctx.config, workspace=str(ctx.workdir))
+    action = Action(
+        kind, text, str(ctx.workdir), detail, targets=found, reads=not tool.changes, place=tool.place
+    )  # fmt: skip
     verdict = await ctx.gate.permit(action)
-    return None if verdict.allowed else ToolResult(f"{name} was not run: {verdict.reason}", is_error=True)
+    return None if verdict.allowed else ToolResult(f"{tool.name} was not run: {verdict.reason}", is_error=True)
 
 
 def _from_outside(name: str, outcome: Any) -> ToolResult:
@@ -323,11 +312,7 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
 
     try:
         args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
-        if tool.targets and (
-            refused := await _refused(
-                tool.name, tool.parameters, args, ctx, targets=tool.targets, reads=not tool.changes
-            )
-        ):
+        if tool.targets and (refused := await _refused(tool, args, ctx)):
             return refused
         outcome = await _run_bounded(tool, args, ctx)
         return output.fit(_as_result(outcome), tool=tool, ctx=ctx)

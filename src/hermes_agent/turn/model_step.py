@@ -23,15 +23,13 @@ from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, TokenUs
 from hermes_agent.models.call import Retry, call, retried
 from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt import sent_request, tokens
-from hermes_agent.turn.control import Interrupted, Stop, until_stopped
+from hermes_agent.turn.control import Interrupted, until_stopped
 from hermes_agent.turn.result import Spent
 from hermes_state.turns.model_calls import ModelCall
 
 if TYPE_CHECKING:
-    from hermes_agent.prompt.transcript import Body, TranscriptCache
-    from hermes_agent.turn.callbacks import Callbacks
-    from hermes_agent.turn.state import Setup
-    from hermes_state.turns.journal import Journal
+    from hermes_agent.prompt.transcript import Body
+    from hermes_agent.turn.state import TurnRun
 
 _log = logging.getLogger("hermes.agent")
 
@@ -55,18 +53,10 @@ class _Sent:
 class ModelSteps:
     """The model calls of one turn."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        transcript: TranscriptCache,
-        journal: Journal,
-        callbacks: Callbacks,
-        stop: Stop,
-        permit: aux_calls.Permit,
-    ) -> None:
-        self._setup, self._transcript, self._journal = setup, transcript, journal
-        self._callbacks, self._stop, self._permit = callbacks, stop, permit
-        self._chain = (setup.endpoint, *setup.fallbacks)
+    def __init__(self, turn: TurnRun) -> None:
+        self._setup, self._transcript, self._journal = turn.setup, turn.transcript, turn.journal
+        self._callbacks, self._stop, self._permit = turn.agent, turn.stop, turn.permit_call
+        self._chain = (turn.setup.endpoint, *turn.setup.fallbacks)
         self._at = 0
         self._summary_calls_left = policy.SUMMARY_CALLS
         self._summary_asked = False
@@ -75,7 +65,7 @@ class ModelSteps:
         """The part of the current answer that was already shown."""
         self._retries = 0
         self._sent: _Sent | None = None
-        self.spent = Spent(person_id=setup.person_id)
+        self.spent = Spent(person_id=turn.setup.person_id)
 
     @property
     def endpoint(self) -> Endpoint:

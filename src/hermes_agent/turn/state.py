@@ -92,7 +92,7 @@ class TurnRun:
         self.agent, self.setup, self.journal, self.request = agent, setup, journal, request
         self.signals, self.stop, self.task_id = agent.signals, stop, task_id
         self.transcript = agent.transcript_of(journal)
-        self.model = ModelSteps(setup, self.transcript, journal, agent, stop, self._permit_call)
+        self.model = ModelSteps(self)
 
     @functools.cached_property
     def gate(self) -> CommandGate:
@@ -113,7 +113,7 @@ class TurnRun:
             open_seconds=setup.config.approvals.open_hours * 3_600 if stays_open else 0.0,
         )  # fmt: skip
 
-    async def _permit_call(self, endpoint: Endpoint, why: str) -> None:
+    async def permit_call(self, endpoint: Endpoint, why: str) -> None:
         """Ask the person about an expensive model call."""
         gate = replace(self.gate, open_seconds=0.0)  # a turn cannot be suspended before the model was asked
         verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
