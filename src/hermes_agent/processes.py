@@ -378,12 +378,8 @@ def _settle(db: SessionDB, home: Path, folder: Path) -> None:
         ):  # fmt: skip
             facts = {"action": "process.end", "process_id": row.id, "state": status["state"]}
             _log.info("a background process ended: %s", status["state"], extra=facts)
-    for name in (
-        background.CONTROL,
-        background.INPUT,
-        _STORE,
-        background.LOCK,
-    ):  # the lock last: without it the process is settled
+    # The lock last: without it the process is settled.
+    for name in (background.CONTROL, background.INPUT, _STORE, background.LOCK):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -152,9 +152,8 @@ class ServerConnection:
                 why = error.one_line() if isinstance(error, HermesError) else transport.reason_of(error)
             finally:
                 self._client = None
-            if self._closing or why.startswith(
-                "cannot schedule new futures"
-            ):  # at the end of the process there are no threads any more, which looks like a failure
+            # At the end of the process there are no threads any more, which looks like a failure.
+            if self._closing or why.startswith("cannot schedule new futures"):
                 return
             tries = 1 if self._served or time.monotonic() - began > _LONGEST_PAUSE else tries + 1
             if (self.state.state, self.state.reason) != ("retrying", why):
