@@ -258,10 +258,3 @@ class ToolSource(ABC):
     @abstractmethod
     def tools(self) -> Sequence[Tool] | None:
         """The current tools; None: not known yet, so the former list stays. Quick."""
-
-    def names(self) -> Sequence[str]:
-        """The tools' names, in the order in which the model sees them."""
-        return [tool.name for tool in self.tools() or ()]
-
-    def get(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools() or () if tool.name == name), None)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult, ToolSource
-from hermes_agent.tools.builtin import BuiltInTools
+from hermes_agent.tools.builtin import BUILT_INS, BuiltInTools, built_in
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
@@ -113,28 +113,26 @@ class NameTaken(HermesError):
 class Registry:
     """The tools of one process. `generation` changes with every registration, for caches."""
 
-    def __init__(self, built_in: ToolSource | None = None, *, generation: int = 0) -> None:
-        self._built_in = built_in or BuiltInTools()
+    def __init__(self, *, generation: int = 0) -> None:
         self._tools: dict[str, Tool] = {}
         """The tools of plug-ins, from `register_tool` or their sources."""
-        self._ours = tuple(self._built_in.names())
         self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name in use is refused unless `override`; an overriding tool keeps the position in the list."""
-        if not override and (tool.name in self._tools or tool.name in self._ours):
+        if not override and (tool.name in self._tools or tool.name in BUILT_INS):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
-        replaced = self._built_in.get(tool.name)
+        replaced = built_in(tool.name)
         self._tools[tool.name] = replace(tool, listed=replaced is not None and replaced.listed)
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
         """The names of all tools, in the order the model sees them."""
-        return (*self._ours, *sorted(set(self._tools).difference(self._ours)))
+        return (*BUILT_INS, *sorted(set(self._tools).difference(BUILT_INS)))
 
     def get(self, name: str, *, role: str | None = None) -> Tool | None:
         """The tool of this name; None if there is none or the role may not use it."""
-        tool = self._tools.get(name) or self._built_in.get(name)
+        tool = self._tools.get(name) or built_in(name)
         return None if tool is None or (role is not None and role not in tool.roles) else tool
 
     def is_added(self, name: str) -> bool:
@@ -164,7 +162,7 @@ class Registry:
 
     def _may_find(self, choice: ToolChoice) -> bool:
         """Whether something that is on may not be listed; the same whether its server is there or not."""
-        ours = [tool for name in self._ours if (tool := self._built_in.get(name))]
+        ours = BuiltInTools().tools()
         listed = {name for tool in ours if tool.listed for name in (tool.name, tool.toolset)}
         return bool(choice.on - listed) or any(choice.takes(tool) for tool in ours if not tool.listed)
 
@@ -208,12 +206,13 @@ def use_mcp_servers(config: Config, *, look: bool = False) -> None:
 
 def shared() -> Registry:
     """The registry of this process, with the tools of the loaded plug-ins and their sources."""
-    records, (ours, *sources) = plugins.get_plugin_tools(), (*plugins.get_tool_sources(), *_Shared.added)
+    # The first source is our own, which every registry has.
+    records, (_, *sources) = plugins.get_plugin_tools(), (*plugins.get_tool_sources(), *_Shared.added)
     told = _Shared.told = {row.name: _ask(row, _Shared.told.get(row.name)) for row in sources}
     made_of = (records, *((name, one.source, one.tools) for name, one in told.items()))
     if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
-        made = Registry(ours.source, generation=generation)
+        made = Registry(generation=generation)
         for record in records:
             _add(made, record.plugin, _guarded(record.plugin, from_plugin(record)), override=record.override)
         for row in sources:

@@ -96,7 +96,7 @@ def camera(home: Path) -> Iterator[PluginHome]:
 
 def test_our_own_tools_are_a_source_that_is_registered_as_theirs(camera: PluginHome) -> None:
     first, *others = plugins.get_tool_sources()
-    assert (first.plugin, tuple(first.source.names())) == ("hermes", tuple(BUILT_INS))
+    assert (first.plugin, tuple(tool.name for tool in first.source.tools())) == ("hermes", BUILT_INS)
     assert [one.name for one in others] == ["broken", "camera", "careless", "doubtful", "phone", "unschooled"]
     refused = plugins.get_plugin_commands()["refused"].description
     assert refused == "the tool source 'no-source' is no ToolSource but object"

@@ -6,7 +6,7 @@ They are a tool source like one of a plug-in; a tool's module is imported when t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes_agent.tools.base import Tool, ToolSource
@@ -14,14 +14,11 @@ from hermes_agent.tools.base import Tool, ToolSource
 if TYPE_CHECKING:
     from hermes_cli.plugins import PluginContext
 
-BUILT_INS: Mapping[str, str] = {
-    name: f"{__name__}.{name}"
-    for name in (
-        "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
-        "skills_list", "skill_view", "send_file", "process", "delegate_task", "cronjob", "web_search", "web_extract",
-        "find_tool", "use_tool", "skill_manage",
-    )
-}  # fmt: skip
+BUILT_INS = (
+    "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
+    "skills_list", "skill_view", "send_file", "process", "delegate_task", "cronjob", "web_search", "web_extract",
+    "find_tool", "use_tool", "skill_manage",
+)  # fmt: skip
 
 
 def register(ctx: PluginContext) -> None:
@@ -31,13 +28,11 @@ def register(ctx: PluginContext) -> None:
 
 class BuiltInTools(ToolSource):
     def tools(self) -> Sequence[Tool]:
-        return [tool for name in BUILT_INS if (tool := self.get(name)) is not None]
+        return [tool for name in BUILT_INS if (tool := built_in(name)) is not None]
 
-    def names(self) -> Sequence[str]:
-        return tuple(BUILT_INS)
 
-    def get(self, name: str) -> Tool | None:
-        if name not in BUILT_INS:
-            return None
-        tool: Tool = importlib.import_module(BUILT_INS[name]).TOOL
-        return tool
+def built_in(name: str) -> Tool | None:
+    if name not in BUILT_INS:
+        return None
+    tool: Tool = importlib.import_module(f"{__name__}.{name}").TOOL
+    return tool
