@@ -108,8 +108,5 @@ def clarify(
     lines += [f"  {number}. {text.harmless(choice)}" for number, choice in enumerate(choices, start=1)]
     screen.say("\n".join(lines), style="bold")
     typed = keyboard.answer("  > ", seconds=None, over=over)
-    if typed is None:
-        return None
-    if typed.isascii() and typed.isdecimal() and len(typed) < 3 and 0 < int(typed) <= len(choices):
-        return choices[int(typed) - 1]
-    return typed
+    chosen = None if typed is None else text.numbered(typed, choices)
+    return typed if chosen is None else chosen

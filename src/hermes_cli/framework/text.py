@@ -11,9 +11,12 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hermes_agent import text as agent_text
 
+T = TypeVar("T")
 counted = agent_text.counted
 
 # Direction marks, spaces and hyphens without a width: many languages use them, no terminal needs them.
@@ -138,6 +141,13 @@ def moment(instant: float, *, seconds: bool = False) -> str:
 def moment_and_age(instant: float | None) -> str:
     """Return `2026-11-15 10:02:11 (2 min)`; empty for None."""
     return "" if instant is None else f"{moment(instant, seconds=True)} ({ago(instant)})"
+
+
+def numbered(typed: str, rows: Sequence[T]) -> T | None:
+    """Return the row that a typed number names, counted from 1; None for any other text."""
+    said = typed.strip()
+    number = int(said) if said.isascii() and said.isdecimal() and len(said) < 4 else 0
+    return rows[number - 1] if 0 < number <= len(rows) else None
 
 
 def wrapped(words: str, columns: int | None) -> list[str]:

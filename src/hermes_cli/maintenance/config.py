@@ -168,7 +168,7 @@ def _set(args: argparse.Namespace) -> None:
     elif row is not None and row.unused:
         print("Hermes does not use it; it is kept for hermes-agent.")
     elif row is not None and row.restart:
-        print("It takes effect when you restart the gateway and open terminal windows.")
+        print("It takes effect when the gateway and open terminal windows are restarted.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
     _warn(args.key, args.value, written)

@@ -178,8 +178,8 @@ def _ask_choice(found: list[SetupChoice], present: PresentModel | None) -> Setup
         answer = prompts.question(words, kept)
         if not answer:
             return None if present else offered[0]
-        if answer.isdecimal() and len(answer) < 4 and 0 < int(answer) <= len(offered):
-            return offered[int(answer) - 1]
+        if (numbered := text.numbered(answer, offered)) is not None:
+            return numbered
         try:
             choice = _parse_choice(answer)
         except UsageError as error:
@@ -251,8 +251,8 @@ def _ask_name(names: list[str]) -> str:
         answer = prompts.question(words, kept)
         if not answer and names:
             return names[0]
-        if answer.isdecimal() and len(answer) < 4 and 0 < int(answer) <= len(shown):
-            return shown[int(answer) - 1]
+        if (numbered := text.numbered(answer, shown)) is not None:
+            return numbered
         if model.looks_like_address(answer):
             prompts.tell(f"{answer[:60]!r} is an address; give the name of a model here.")
         elif names and answer.isdecimal():

@@ -281,7 +281,7 @@ class HermesApp(App[int]):
         from hermes_cli.tui.pickers import SessionPicker
 
         if not isinstance(self.screen, ModalScreen):
-            self.push_screen(SessionPicker(self._client.ask, time.time), self._go_on_with)
+            self.push_screen(SessionPicker(self._client.ask), self._go_on_with)
 
     def _go_on_with(self, chosen: str | None) -> None:
         if not chosen:

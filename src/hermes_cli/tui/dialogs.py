@@ -161,9 +161,8 @@ class QuestionDialog(ModalScreen[str]):
             yield LineInput(compact=True, placeholder=f"{hint} · Escape answers nothing")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        said = event.value.strip()
-        number = int(said) if said.isascii() and said.isdecimal() and len(said) < 3 else 0
-        self.dismiss(self._choices[number - 1] if 0 < number <= len(self._choices) else event.value)
+        chosen = words.numbered(event.value, self._choices)
+        self.dismiss(event.value if chosen is None else chosen)
 
     def action_leave(self) -> None:
         self.dismiss("")

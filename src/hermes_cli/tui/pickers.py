@@ -7,7 +7,7 @@ below its title.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -123,9 +123,9 @@ class Picker(ModalScreen[str]):
 class SessionPicker(Picker):
     prompt = "words of a title, an id, or of what was said"
 
-    def __init__(self, ask: Ask, now: Callable[[], float]) -> None:
+    def __init__(self, ask: Ask) -> None:
         super().__init__()
-        self._ask, self._now = ask, now
+        self._ask = ask
 
     async def rows(self, typed: str) -> Sequence[PickerRow]:
         answer = await self._ask("session.list", limit=200, query=typed, deep=True)
@@ -136,7 +136,7 @@ class SessionPicker(Picker):
         place = str(session.get("source") or "")
         count = words.counted(int(session.get("message_count") or 0), "message")
         source = words.SOURCE_NAMES.get(place, place)
-        about = f"{source} · {count} · {words.ago(session.get('last_active'), now=self._now())}"
+        about = f"{source} · {count} · {words.ago(session.get('last_active'))}"
         room = self.columns
         line = Text(words.shorten(title, max(room - words.width(about) - 2, room // 2)), style="bold", no_wrap=True)
         line.append(f"  {words.shorten(about, room // 2)}", style="not bold dim")
