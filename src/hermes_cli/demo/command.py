@@ -150,7 +150,7 @@ def _open_window(processes: DemoProcesses, intro: Lines, workspace: Path) -> int
 
 
 def _talk(processes: DemoProcesses, intro: Lines, workspace: Path, *, at_terminal: bool) -> int:
-    """The same line by line; one turn where nobody can type."""
+    """Open the line chat there instead; without a terminal, play one turn."""
     from hermes_cli.chat.repl import LineChat
 
     lines = in_lines(intro)
@@ -162,7 +162,7 @@ def _talk(processes: DemoProcesses, intro: Lines, workspace: Path, *, at_termina
 
 
 def _trip(processes: DemoProcesses) -> str:
-    """The phone's conversation, once the gateway serves it."""
+    """Wait for the gateway and return the phone's conversation."""
     processes.wait()
     with store.open_store() as db:
         return str(lookup.find(db, demo_home.TRIP)["id"])
@@ -219,7 +219,7 @@ def _wait_for_the_last(home: Path) -> None:
 
 
 def _ending(home: Path) -> str:
-    """How to end what runs there: the demo, which would restart its gateway, or a gateway without a demo."""
+    """Return the way to end the demo on this folder, or a gateway that runs there without a demo."""
     marker = home / MARKER
     number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
     if number.isdecimal() and process_identity.started(int(number)) is not None:
@@ -253,7 +253,7 @@ _CLOSING = """\
 
 
 def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
-    """`shown`: the demo's folder, as the person typed it. `again`: another demo was there before."""
+    """Make the first lines. `shown`: the demo's folder as the person typed it; `again`: a demo was there before."""
     rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
     talks = [
         f"{row['title']} · {_SOURCES.get(row['source'], row['source'])} · {text.ago(row['last_active'])}"
@@ -276,26 +276,26 @@ def _listed(label: str, lines: list[str] | tuple[str, ...]) -> Lines:
 
 
 def _phone(shown: str) -> str:
-    """The command that opens the phone, from this folder."""
+    """Return the command that opens the phone from this folder."""
     if shown == "./.demo" and Path("Makefile").is_file():
         return "in a second terminal: make phone"
     return f"in a second terminal: hermes demo phone{'' if shown == './.demo' else f' --home {shown}'}"
 
 
 def in_lines(card: Lines) -> list[str]:
-    """The card for a terminal or a pipe."""
+    """Return the card as lines for a terminal or a pipe."""
     (name, rest), *more = card
     styled = [f"{output.style(label, 'dim') if label.strip() else label}{words}" for label, words in more]
     return [f"{output.style(name, 'bold')}{rest}", *styled]
 
 
 def closing(home: Path, shown: str) -> str:
-    """How to continue in a shell in this folder."""
+    """Return the last lines: how to continue in a shell in this folder."""
     return _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
 
 
 def _shell_line(home: Path, shown: str) -> str:
-    """The line that points `hermes` at this home, and puts it on the path where it is not."""
+    """Return the line that sets HERMES_HOME, and PATH if `hermes` is not on it."""
     folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
     words = [f'export HERMES_HOME="{folder}"']
     if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home

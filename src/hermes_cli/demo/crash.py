@@ -40,7 +40,7 @@ class GatewayNotBack(HermesError):
 
 
 def crash(home: Path) -> int:
-    """Kill, watch, report; 0 when nothing was lost or doubled. What the person stopped is not lost."""
+    """Kill the gateway, watch it come back and report; return 0 when nothing was lost or doubled."""
     pid = status.read_pid(home) if (home / MARKER).is_file() and status.is_running(home) else None
     if pid is None:
         raise UsageError("no demo is running here", where=str(home), hint="make run starts one.")
@@ -69,7 +69,7 @@ def _started(home: Path, *, after: int) -> int | None:
 
 
 def _ended(db: SessionDB, rows: list[InboxRow]) -> list[InboxRow] | None:
-    """The rows, once each has its outcome and its deliveries were sent or given up."""
+    """Return the rows once each has an outcome and its deliveries have ended; else None."""
     now = [db.inbox.get(row.id) or row for row in rows]
     owed = [item for row in now for item in _answers(db, row)]
     settled = all(row.ended_at is not None for row in now) and all(item.ended_at is not None for item in owed)
@@ -77,7 +77,7 @@ def _ended(db: SessionDB, rows: list[InboxRow]) -> list[InboxRow] | None:
 
 
 def _answers(db: SessionDB, row: InboxRow) -> list[OutboxItem]:
-    """The answers to a message, oldest first, without notices and questions."""
+    """Return the answers to a message, oldest first, without notices and questions."""
     found = {moment.ref for moment in db.traces.get(row.trace_id) if moment.where == "outbox"}
     items = [item for ref in sorted(found, key=int) if (item := db.outbox.get(int(ref))) is not None]
     return [item for item in items if item.payload.get("kind") in ("answer", "command")]
@@ -106,7 +106,7 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
 
 
 def _on_the_phone(home: Path) -> dict[int, str]:
-    """The bot's messages in Ada's chat, as her phone shows them: by message id."""
+    """Return the bot's messages in Ada's chat by message id, as her phone shows them."""
     try:
         phone = json.loads((home / PHONE).read_text(encoding="utf-8"))
         address = f"{phone['address']}/control/bot{phone['token']}/look"
@@ -119,7 +119,7 @@ def _on_the_phone(home: Path) -> dict[int, str]:
 
 
 def _copies(db: SessionDB, item: OutboxItem, shown: dict[int, str]) -> int:
-    """Other messages with the same beginning, since the delivery before it."""
+    """Count other messages with the same beginning since the previous delivery."""
     own = {int(number) for number in item.platform_ids}
     before = [int(number) for other in db.outbox.list() if other.id < item.id for number in other.platform_ids]
     whole = "".join(shown.get(number, "") for number in sorted(own))

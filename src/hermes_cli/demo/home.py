@@ -50,7 +50,7 @@ class DemoChat(NamedTuple):
 
 
 def messages_of(said: tuple[Said, ...]) -> list[dict[str, Any]]:
-    """The rows of a conversation."""
+    """Return the rows of a conversation."""
     rows: list[dict[str, Any]] = []
     role = "user"
     for one in said:
@@ -85,7 +85,7 @@ def build(database: Path, now: float, *, phone: int) -> None:
 
 
 def phone_chat(phone: int) -> SessionSource:
-    """Ada's chat with the bot, which terminal and phone share."""
+    """Return Ada's chat with the bot, which terminal and phone share."""
     chat = str(phone)
     return SessionSource(Platform.TELEGRAM, chat, chat_type="dm", user_id=chat, user_name=OWNER)
 
@@ -101,7 +101,7 @@ class _Builder:
         self.db = SessionDB(database, clock=lambda: self._at, synchronous="NORMAL")
 
     def open(self, source: str, title: str, *, age: float, person: str = "") -> str:
-        """A new conversation; one from a chat app has a route and a person behind it."""
+        """Open a conversation; with `person` it comes from a chat and has a route."""
         self.at(age)
         chat = self._phone if person == OWNER else person.lower()
         route = f"agent:main:{source}:dm:{chat}" if person else None
@@ -139,7 +139,7 @@ class _Builder:
 
 
 def _plan_kyoto(home: _Builder) -> str:
-    """Six days of planning: four segments, a delegation in the second, a branch off the third. Its newest segment."""
+    """Store six days of planning: four segments, a delegation, a branch; return the newest segment."""
     first = home.open("telegram", TRIP, age=6 * DAY + 1, person=OWNER)
     home.say(
         first,
@@ -207,7 +207,7 @@ def _branch_winter(home: _Builder, origin: str) -> None:
 
 
 def _change_of_mind(home: _Builder, session_id: str) -> None:
-    """Something typed into the wrong chat, and taken back."""
+    """Store a message that was typed into the wrong chat and undone."""
     sent = home.say(
         session_id,
         "Is 京都御所 open on the 25th?",

@@ -65,7 +65,7 @@ class DemoProcesses:
         self._lock = threading.Lock()
         self._ending = False
         self.problem = ""
-        """Why there is no gateway any more; empty as long as there is one, or will be in a moment."""
+        """Why the gateway is not restarted any more; empty while it runs or restarts."""
 
     # -- the fake Telegram ------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class DemoProcesses:
         )
 
     def telegram(self) -> DemoTelegram:
-        """Wait until it answers: its first line is its address."""
+        """Wait until the fake has printed its address, and return it."""
         child = self._telegram
         assert child is not None and child.stdout is not None, "it was started"
         address = child.stdout.readline().decode().strip()
@@ -112,7 +112,7 @@ class DemoProcesses:
             time.sleep(0.2 * max(0, early - 1))  # the first time without a pause
 
     def _another_lived(self) -> bool:
-        """Whether a gateway of another command had the home; returns when that one has ended."""
+        """Wait for the end of a gateway that another command started here; return whether there was one."""
         lived = False
         while not self._ending and status.is_running(self._home):
             lived = True
@@ -180,7 +180,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """8642 or the next port that nobody listens on."""
+    """Return 8642 or the next free port."""
     for number in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
         if _is_free(number):
             return number

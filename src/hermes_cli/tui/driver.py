@@ -65,9 +65,9 @@ class TolerantDriver(LinuxDriver):
         return bool(self._file.busy) or (thread is not None and not thread._queue.empty())
 
     def _sigtstp_application(self, *_signal: object) -> None:
-        """As Textual does it, but together with our parent (make, a script): the shell waits until it has stopped, too.
+        """Stop like Textual, but together with the parent process (make, a script), for which the shell also waits.
 
-        They are told once the terminal is in order, for from then on the shell may take it.
+        The terminal is restored first, because the shell may use it from then on.
         """
         if self._auto_restart:
             self.suspend_application_mode()
@@ -78,7 +78,7 @@ class TolerantDriver(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def run_input_thread(self) -> None:
-        """As Textual does it, but with a decoder that replaces what it cannot read, and larger gulps."""
+        """Read input like Textual, but replace invalid UTF-8 and read larger pieces."""
         decode = getincrementaldecoder("utf-8")("replace").decode
         parser = XTermParser(self._debug)
         with selectors.SelectSelector() as selector:
