@@ -329,9 +329,9 @@ def unpriced(config: Config) -> tuple[str, str] | None:
     return what, f"{price_hint(model)}."
 
 
-def unpriced_model(config: Config) -> str | None:
-    """The first configured model without a known price, if spending is limited."""
-    limited = config.budget.money_key
+def unpriced_model(config: Config, *, limited: bool = False) -> str | None:
+    """The first configured model without a known price, if spending is limited, or is about to be."""
+    limited = limited or bool(config.budget.money_key)
     endpoints = (providers.primary(config), *providers.fallbacks(config)) if limited else ()
     return next((one.model for one in endpoints if price_for(config, one) is None), None)
 

@@ -42,7 +42,7 @@ class HermesError(Exception):
 
     def one_line(self) -> str:
         """What, where, what to do now — always one line, whatever a value inside it contained."""
-        text = self.what.rstrip(".") if self.hint else self.what
+        text = self.what.rstrip(".") if self.hint or self.where else self.what
         if self.where:
             text = f"{text} ({self.where})"
         if self.hint:

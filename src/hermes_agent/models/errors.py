@@ -62,7 +62,8 @@ def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], b
         error.hint, error.unbilled = "Set model.base_url to the final address.", True
         return _placed(error, endpoint)
     kind = kind_of(status, said)
-    message = f"{_name(endpoint)} {_KINDS[kind][0]} ({status})"
+    verb = "wants a key" if kind == "auth" and not endpoint.api_key else _KINDS[kind][0]
+    message = f"{_name(endpoint)} {verb} ({status})"
     error = ModelError(
         kind, message, status=status, retry_after=retry_after(headers, said), unbilled=status in _REFUSED
     )
@@ -135,7 +136,7 @@ def clean(text: str, endpoint: Endpoint | None) -> str:
 
 
 def _with_quote(error: ModelError, said: ErrorText, endpoint: Endpoint | None) -> ModelError:
-    quoted = clean(said.message, endpoint)
+    quoted = clean(said.message, endpoint).rstrip(".")
     if quoted:
         error.what = f"{error.what}: {quoted}"
     return error
@@ -149,7 +150,7 @@ def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 
 
 def _hint(error: ModelError, endpoint: Endpoint) -> str:
-    key = f"Check {endpoint.key_from}." if endpoint.key_from else "It wants a key: hermes setup asks for it."
+    key = f"Check {endpoint.key_from}." if endpoint.key_from else "hermes setup asks for one."
     wait, seconds = " in a moment", error.retry_after
     if seconds:
         wait = f" in {seconds:.0f} s" if seconds < 120 else f" in {seconds / 60:.0f} min"

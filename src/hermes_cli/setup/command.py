@@ -10,6 +10,7 @@ configuration does not load, set-up offers to repair it first.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -70,8 +71,8 @@ def _setup(args: argparse.Namespace) -> None:
         raise UsageError("set-up asks questions but stdin is not a terminal", hint="Add --non-interactive; see --help.")
     home = ensure_home()
     print(
-        f"Hermes keeps everything in {home}.\nIt sends nothing anywhere except to the model you choose,\n"
-        "and to websites when you let it read the web.\n"
+        f"Hermes keeps everything in {home}.\nIt sends data only to the model you choose, to the platforms you connect\n"
+        "and to the websites you let it read.\n"
     )
     steps = (_repair, _model, _platform, _approvals, _limit)
     before = _files(home)
@@ -82,7 +83,6 @@ def _setup(args: argparse.Namespace) -> None:
         saved = "Nothing was changed" if _files(home) == before else "Your answers so far are saved"
         print(f"\n\nStopped. {saved}; hermes setup continues from here.")
         raise
-    _price(asks=asks)
     missing = budget.unpriced(config.load())
     if missing is not None:
         print("\nOne thing is missing: {}.\n{}".format(*missing))
@@ -221,6 +221,9 @@ def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
         prompts.tell(f"http:// is not encrypted: others on the network can read the key on its way to {host}.")
     key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=model.CUSTOM_KEY)
     names: list[str] = []
+    if args.key is None and not args.no_test and model.is_own_machine(address):
+        with contextlib.suppress(model.KeyRefused):  # a server that is not running needs no key
+            model.models_at(address)
     for attempt in range(1, _ATTEMPTS + 1):
         if args.key is None or attempt > 1:
             key = prompts.secret(f"Key for {host}; sent only there, not shown (Enter: no key needed): ")
@@ -246,7 +249,7 @@ def _ask_name(names: list[str]) -> str:
     if more := len(names) - len(shown):
         print(f"  and {more} more; type the name")
     words, kept = ("Which of its models? Type a number or a name", "Enter: 1") if names else (
-        "The name of its model", "the server lists none")  # fmt: skip
+        "The name of its model", "the server does not list its models")  # fmt: skip
     while True:
         answer = prompts.question(words, kept)
         if not answer and names:
@@ -317,8 +320,8 @@ def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str
             wants_key = variable or choice.base_url
             if not asks or attempt == _ATTEMPTS or not wants_key or not _blames_the_key(error):
                 raise error from None
-            prompts.tell(f"That did not work: {error.one_line()}")
-            key = prompts.secret(f"Another key, {only} (Enter gives up): ")
+            prompts.tell(f"That did not work: {error.what}.")
+            key = prompts.secret(f"{'Another key' if key else 'Your key'}, {only} (Enter gives up): ")
             if not key:
                 raise model.ModelDoesNotAnswer("no key that works was given") from None
     model.keep(choice, key, loaded)
@@ -386,21 +389,25 @@ def _approvals(args: argparse.Namespace, *, asks: bool) -> None:
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:
     now = config.load().budget.day.usd
     if args.budget_day:
-        _save_limit(args.budget_day)
+        _save_limit(args.budget_day, asks=asks)
     while args.budget_day is None and asks:
         kept = "Enter: no limit, as now" if now is None else f"Enter: ${now:g}, as now; none: no limit"
         answer = prompts.question("\nHow many dollars may Hermes spend on models per day?", kept)
         try:
             if answer:
-                _save_limit(answer)
-            return
+                _save_limit(answer, asks=asks)
+            break
         except UsageError as error:
             prompts.tell(error.one_line())
+    _price(asks=asks)
 
 
-def _price(*, asks: bool) -> None:
-    """Ask for the price of a model that Hermes does not know, because a limit on money needs it."""
-    while asks and (name := budget.unpriced_model(config.load())) is not None:
+def _price(*, asks: bool, limited: bool = False) -> None:
+    """Ask for the price of a model that Hermes does not know, because a limit on money needs it.
+
+    `limited`: a limit is saved next. Set-up that stops in between leaves a price, not a limit that refuses every call.
+    """
+    while asks and (name := budget.unpriced_model(config.load(), limited=limited)) is not None:
         words = f"\nWhat does {text.harmless(name)} cost: dollars for a million tokens, input and output (3 15)?"
         answer = prompts.question(words, "Enter: it costs nothing")
         try:
@@ -414,7 +421,7 @@ def _price(*, asks: bool) -> None:
         config.set_value(("models", name, "price"), price)
 
 
-def _save_limit(answer: str) -> None:
+def _save_limit(answer: str, *, asks: bool) -> None:
     if answer.strip().lower() == "none":
         config.unset_value("budget.day.usd")
         return
@@ -424,5 +431,6 @@ def _save_limit(answer: str) -> None:
         amount = -1.0
     if not 0 <= amount < 1e9:
         raise UsageError(f"{answer[:40]!r} is not an amount of dollars", hint="Give a number such as 5, or none.")
+    _price(asks=asks, limited=True)
     config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
     print(f"Hermes spends at most ${amount:g} per day.")

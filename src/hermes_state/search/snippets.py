@@ -30,6 +30,8 @@ def message_text(
         tool_name = columns.unescape(tool_name) if tool_name and "tool_name" in names else tool_name
         tool_calls = columns.unescape(tool_calls) if tool_calls and "tool_calls" in names else tool_calls
     text = (content or "") if kind == "text" else columns.text_of(columns.decode_content(content, kind))
+    if tool_name == "session_search":  # an earlier search: its marks are not part of what was found
+        text = text.replace(START, "").replace(END, "")
     if tool_calls:
         text = f"{text}\n{tool_calls_text(tool_calls)}" if text else tool_calls_text(tool_calls)
     if tool_name:

@@ -86,6 +86,26 @@ def test_the_price_that_a_limit_needs_is_asked_for(run: Run, keyed: ModelServer,
     assert config.load(home).tree["models"]["mine.2"]["price"] == {"input": 3, "output": 15}
 
 
+def test_a_limit_is_saved_after_the_price_that_it_needs(
+    run: Run, keyed: ModelServer, key_file: KeyFile, home: Path
+) -> None:
+    flags = ("--base-url", f"http://{keyed.address}/v1", "--model", "mine", "--key", key_file(KEY))
+    assert run("setup", "--non-interactive", *flags).code == 0
+    with Terminal([sys.executable, "-m", "hermes_cli", "setup"], columns=120) as window:
+        for question, answer in (
+            ("Type a number, a model", ""),
+            ("Paste the bot's token", ""),
+            ("does something risky?", ""),
+            ("on models per day?", "5"),
+        ):
+            window.see(question)
+            window.type(answer)
+        window.see("What does mine cost")
+        window.press("ctrl-c")
+        assert window.end() == 130
+    assert config.load(home).budget.day.usd is None
+
+
 def test_a_key_that_is_no_good_is_not_kept(run: Run, keyed: ModelServer, home: Path, key_file: KeyFile) -> None:
     done = run("setup", "--non-interactive", "--provider", "openai", "--key", key_file("sk-" + "wrong" * 9))
     assert done.code == 1 and done.err.count("\n") == 1

@@ -213,15 +213,21 @@ def test_an_address_where_a_models_name_is_asked_for(elsewhere: Elsewhere, home:
     _key_went_nowhere_else(elsewhere, own)
 
 
-def test_a_key_does_not_follow_a_redirect(elsewhere: Elsewhere, home: Path) -> None:
+def test_a_key_does_not_follow_a_redirect(elsewhere: Elsewhere, home: Path, tmp_path: Path) -> None:
     thief = ModelServer()
     own = ModelServer(KEY, moved=f"http://{thief.address}")
+    refused = f"{own.address} redirects to another address (302), and Hermes sends no key there"
     with _setup() as window:
-        _answer(window, (MODEL, f"http://{own.address}/v1"), (f"Key for {own.address}", KEY))
-        window.see(f"{own.address} redirects to another address (302), and Hermes sends no key there")
+        _answer(window, (MODEL, f"http://{own.address}/v1"))
+        window.see(refused)
         window.see(MODEL, times=2)
+        assert "Key for" not in window.shown
         window.press("ctrl-c")
         assert window.end() == 130
+    (tmp_path / "key").write_text(KEY)
+    with _setup("--base-url", f"http://{own.address}/v1", "--key", f"@{tmp_path / 'key'}") as window:
+        window.see(refused)
+        assert window.end() == 1
     for one in (own, thief):
         one.close()
     assert thief.shown == [] and elsewhere.heard == b"" and elsewhere.reached(own.address) == set()
@@ -230,11 +236,12 @@ def test_a_key_does_not_follow_a_redirect(elsewhere: Elsewhere, home: Path) -> N
 
 def test_nothing_there_is_told_before_anything_is_kept(elsewhere: Elsewhere, home: Path) -> None:
     with _setup() as window:
-        _answer(window, (MODEL, "http://127.0.0.1:9/v1"), ("Key for 127.0.0.1:9", ""))
+        _answer(window, (MODEL, "http://127.0.0.1:9/v1"))
         window.see("127.0.0.1:9 does not answer: Connection refused. Start it, or check the address.")
         window.see(MODEL, times=2)
         window.press("ctrl-c")
         assert window.end() == 130
+        assert "Key for" not in window.shown, "a server that is not running needs no key"
     assert not (home / "config.yaml").exists()
 
 

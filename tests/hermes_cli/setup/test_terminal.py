@@ -85,7 +85,7 @@ def test_no_key_is_told_to_somebody_who_is_in_set_up(keyed: ModelServer, home: P
     with _setup() as window:
         _answered(window, model="openai/gpt-5", key="")
         window.see("That did not work: openai needs a key, but none was given")
-        window.see("Another key")
+        window.see("Your key, sent only to")
         window.type(KEY)
         _answered(window, phone="", risk="", cost="")
         assert window.end() == 0

@@ -257,6 +257,11 @@ def test_a_hit_tells_where_it_comes_from(db: SessionDB, say: Callable[..., int])
     assert [message["content"] for message in hit["context"]] == ["first", "the needle", "third " + "x" * 194]
 
 
+def test_the_marks_of_an_earlier_search_are_not_shown(db: SessionDB, say: Callable[..., int]) -> None:
+    say("2026-11-18 · Kyoto · user\n  the >>>needle<<< in >>>hay<<<", role="tool", tool_name="session_search")
+    assert db.search_messages("needle")[0]["snippet"].endswith("the >>>needle<<< in hay\nsession_search")
+
+
 def test_a_snippet_is_cut_around_the_matches(db: SessionDB, say: Callable[..., int]) -> None:
     say(" ".join(f"before{i}" for i in range(100)) + " needle in, needle out " + "after " * 100)
     (hit,) = db.search_messages("needle out")
