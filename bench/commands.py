@@ -1,9 +1,9 @@
-"""Commands: what the wall around one costs, and how long the judge takes for the longest line there can be.
+"""Commands: what the sandbox around one costs, and how long the judge takes for the longest line there can be.
 
-The floors of a command are the same one started by a plain fork and exec, and by Hermes without a wall (`executor:
-host`), in the same run, asked in turns with the walls. The limit is for the wall, so for the time over the second.
-The judge's lines are of the kinds that made it slow: open braces and brackets, substitutions, quotes, a long document.
-"""
+The floors of a command are the same one started by a plain fork and exec, and by Hermes without a sandbox (`executor:
+host`), in the same run, asked in turns with the sandboxes. The limit is for the sandbox, so for the time over the
+second. The judge's lines are of the kinds that made it slow: open braces and brackets, substitutions, quotes, a long
+document."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
     what: str
     ms: float
     over_host: float | None = None
-    """For a wall: what it takes longer than the same command without one."""
+    """For a sandbox: what it takes longer than the same command without one."""
     target: float | None = None
 
     @property
@@ -139,7 +139,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
-    # Not below /tmp, which is private behind the wall, nor in a repository, whose settings would be watched, too.
+    # Not below /tmp, which is private in the sandbox, nor in a repository, whose settings would be watched, too.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         lines = [*measure(Path(folder), 0, rounds), *measure(Path(folder), 5_000, rounds)]
     lines += judged()

@@ -124,7 +124,8 @@ EVENTS: dict[str, PageEvent] = {
         ),
     ),
     "approval.closed": PageEvent(
-        about="A question is no longer open: answered elsewhere, lapsed, or the turn was stopped.", fields="approval_id"
+        about="A question is no longer open: answered elsewhere, expired, or the turn was stopped.",
+        fields="approval_id",
     ),
     "clarify.request": PageEvent(
         about="The model asks. Answer with clarify.respond.", fields="question, choices, request_id"

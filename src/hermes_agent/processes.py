@@ -384,7 +384,7 @@ def _settle(db: SessionDB, home: Path, folder: Path) -> None:
 
 
 def _status(folder: Path) -> dict[str, Any]:
-    """The supervisor's report; without one, or with one that it has not written (a command without a wall), lost."""
+    """The supervisor's report; without one, or with one that it has not written (a command without a sandbox), lost."""
     try:
         found = json.loads((folder / background.STATUS).read_bytes())
         status = {
@@ -412,7 +412,9 @@ def _undone(folder: Path) -> list[str]:
 def ending(state: str, exit_code: int | None, trouble: str | None) -> str:
     """How a process ended, in a few words."""
     if state == "exited" and trouble:
-        return "not run: its wall could not be put up" if trouble.startswith("wall") else f"ended: too much {trouble}"
+        return (
+            "not run: its sandbox could not be set up" if trouble.startswith("wall") else f"ended: too much {trouble}"
+        )
     said = {
         "running": "running", "killed": "killed", "timed_out": "ended: its time was up",
         "lost": "lost: its supervisor ended without a report, and the process with it",

@@ -82,7 +82,7 @@ class Limits(Section):
     stream_floods: int = _limit(3, "refusals", "the answer is not shown further before its end")
     typing_seconds: int = _limit(3_600, "seconds", "a turn that takes longer shows no more signs of typing")
     approvals_days: int = _limit(
-        90, "days", "ended approvals and the log of what left the wall are removed by maintenance")
+        90, "days", "ended approvals and the log of what left the sandbox are removed by maintenance")
     effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
     prefix_breaks: int = _limit(1_000, "rows", "the oldest breaks are removed; their count stays")

@@ -25,7 +25,7 @@ def improvise(request: ScriptedRequest) -> Step:
 def test_one_turn_that_kills_the_gateway_costs_itself_alone(tmp_path: Path) -> None:
     fake, model = FakeTelegram(flood=OFF), ScriptedModel(improvise=improvise)
     # Long enough that the next of them never begins while one is answered, however slow the machine.
-    # Behind a wall no command could do it.
+    # Behind a sandbox no command could do it.
     config = {
         "auto_title": False, "approvals": {"mode": "off"}, "executor": "host", "limits": {"turn_alone_ms": 30_000},
     }  # fmt: skip

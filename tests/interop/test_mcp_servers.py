@@ -93,7 +93,7 @@ def test_time_killed_and_stopped(programs: Path, tmp_path: Path) -> None:
 
 
 def kill(program: str, number: int) -> None:
-    """Send a signal to the program that this test started, behind its wall."""
+    """Send a signal to the program that this test started, in its sandbox."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")

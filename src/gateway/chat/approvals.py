@@ -130,7 +130,7 @@ class ChatApprover:
                 names = " and ".join(recipient.name for recipient in recipients)
                 lapse = approval_text.wait(question.seconds)
                 await self._tell(
-                    turn, f"This needs permission. I asked {names}; the question lapses in {lapse}.", question
+                    turn, f"This needs permission. I asked {names}; the question expires in {lapse}.", question
                 )
             with turn.running.asking(here=recipients[0].here):
                 return await self._outcome(card, turn)
@@ -165,7 +165,7 @@ class ChatApprover:
         return [recipient.item(f"{key}:shown", shown, (), after=after), recipient.item(key, again, rows, after=after)]
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
-        """Wait for the answer in the row. The gate stops waiting when the question lapses, and reads the row too."""
+        """Wait for the answer in the row. The gate stops waiting when the question expires, and reads the row too."""
         db, question = self._services.db, card.question
         while True:
             with contextlib.suppress(TimeoutError):

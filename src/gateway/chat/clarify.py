@@ -1,6 +1,6 @@
 """The model's questions to a person in a chat, answered by a button or by the person's next message.
 
-Only the person of the asking turn can answer, in that chat. When a question lapses, the model decides by itself. The
+Only the person of the asking turn can answer, in that chat. When a question expires, the model decides by itself. The
 question's id is a hash of the turn and the text, so a turn that is recovered after a restart asks the same question
 without a second message, and a message that the person wrote meanwhile answers it.
 """
@@ -53,7 +53,7 @@ class Clarifier:
         self._lanes = lanes
 
     async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
-        """The person's answer; empty when the question lapsed, None where nobody can be asked."""
+        """The person's answer; empty when the question expired, None where nobody can be asked."""
         turn = question_messages.asking(self._lanes, self._adapters)
         adapter = None if turn is None else self._adapters.get(turn.source.platform)
         if turn is None or adapter is None or turn.person_id is None or adapter.platform is Platform.API_SERVER:

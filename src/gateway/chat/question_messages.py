@@ -221,7 +221,7 @@ def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tu
     again = "\n\n".join([
         f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
         fenced(approval_text.beginning(question.command, _SHOWN_AGAIN)),
-        fenced("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("wall", question.wall)]))),
+        fenced("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("sandbox", question.wall)]))),
         _how(question, buttons=buttons),
     ])  # fmt: skip
     return "\n\n".join(_asked(question, who=who)), again

@@ -1,14 +1,14 @@
 """The permission gate: every call that executes or changes something passes `CommandGate.permit`.
 
-The executor's wall confines a command; the gate decides whether the wall must be opened, and whom to ask. It checks in
-order: the floor, which nothing passes; deny rules; then the needs of the call. A call without needs runs confined. The
-owner's configuration, existing grants, or a person's yes can cover a need; otherwise the call is refused.
+The executor's sandbox confines a command; the gate decides whether the sandbox must be opened, and whom to ask. It
+checks in order: the floor, which nothing passes; deny rules; then the needs of the call. A call without needs runs
+confined. The owner's configuration, existing grants, or a person's yes can cover a need; otherwise the call is refused.
 
 A question is stored as a row before a person sees it, bound to the turn, the person and the exact call, and its answer
 becomes grants. Only grants permit: whichever surface answers the question, the call runs only if `spend` finds grants
 for all its needs, under the turn's fence, and uses them. No approver, no answer in time, a failing approver and an
 unintelligible answer are denials, and so is the same call later in the turn. After a restart the turn finds its
-question: answered, still open, or lapsed.
+question: answered, still open, or expired.
 
 The permit of a yes holds the hash of exactly what was permitted; the executor compares it with its input.
 """
@@ -87,7 +87,7 @@ class _Call:
 
     @property
     def verdict(self) -> GateDecision:
-        """Allow the call; with a permit if it needs an opening in the wall, or a change of the workspace, which may
+        """Allow the call; with a permit if it needs an opening in the sandbox, or a change of the workspace, which may
         also change protected files."""
         approved = bool(self.opening) or (
             self.action.kind == "command" and any(r.kind == "change" for r in self.reasons)
@@ -96,7 +96,7 @@ class _Call:
 
     @property
     def leaves(self) -> Exit | None:
-        """The log entry for a call that leaves the wall; None for one that stays inside."""
+        """The log entry for a call that leaves the sandbox; None for one that stays inside."""
         action = self.action
         unconfined = action.place or _UNCONFINED.get(action.kind, "")
         shown = self.opening.shown or (unconfined if self.reasons else "")
@@ -115,7 +115,7 @@ class CommandGate:
     home: Path
     config: Config
     wall: Wall
-    """The wall around a command that nobody approved."""
+    """The sandbox around a command that nobody approved."""
     conversation_id: ConversationId
     turn_id: TurnId
     person_id: PersonId | None
@@ -175,7 +175,7 @@ class CommandGate:
         off = self.config.approvals.mode == "off" or self.yolo.on
         if off and self.wall == "host":
             if judged is None:
-                return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
+                return _refused("it could not be judged, and without a sandbox nobody can say that it is harmless")
             return await self._permit_by_setting(call, "executor: host")
         if not call.reasons or (off and not call.needs_opening):
             return await self._permit_by_setting(call, "executor: host") if unconfined else _ALLOWED
@@ -203,7 +203,7 @@ class CommandGate:
         try:
             async with asyncio.timeout(_JUDGE_SECONDS):
                 return await asyncio.to_thread(judge)
-        except Exception as error:  # noqa: BLE001 - the wall holds whatever the judge does
+        except Exception as error:  # noqa: BLE001 - the sandbox holds whatever the judge does
             extra = {"action": "approval", "kind": action.kind, "error": type(error).__name__}
             log.warning("a call could not be judged", extra=extra)
             return None
@@ -236,7 +236,7 @@ class CommandGate:
         if action.outside:
             reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
-            reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
+            reasons.append(_Reason("host", "", "no sandbox works on this machine, so every command asks"))
         if action.kind in ("plugin", "mcp") and not self.extra_reasons:
             name = action.text.partition(" ")[0]
             whose = action.detail if action.kind == "mcp" else "a tool of a plug-in"
@@ -251,7 +251,7 @@ class CommandGate:
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
     async def _permit_by_setting(self, call: _Call, rule: str) -> GateDecision:
-        """Permit a call by the owner's configuration; a call that leaves the wall is logged before it runs."""
+        """Permit a call by the owner's configuration; a call that leaves the sandbox is logged before it runs."""
         leaves = call.leaves
         if leaves is not None:
             await asyncio.to_thread(
@@ -384,7 +384,7 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
 
 
 def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> tuple[Need, ...]:
-    """The needs that the judge found. Without a wall, and for file tools, an unjudged call asks."""
+    """The needs that the judge found. Without a sandbox, and for file tools, an unjudged call asks."""
     if judged is None:
         confined = action.kind == "command" and wall not in ("none", "host")
         return () if confined else (Need("host", "", "it could not be judged"),)
@@ -401,9 +401,9 @@ def _holds_a_home(folder: str, home: str) -> bool:
 
 
 def _outside(action: Action, reasons: Sequence[_Reason], *, inside: bool) -> list[_Reason]:
-    """The reason for a command that the model asks to run outside the wall, or for a file outside the workspace."""
+    """The reason for a command that the model asks to run outside the sandbox, or for a file outside the workspace."""
     if action.kind == "command":
-        return [_Reason("host", "", "Hermes asks to run exactly this outside the wall")]
+        return [_Reason("host", "", "Hermes asks to run exactly this outside the sandbox")]
     if action.kind != "write" or any(reason.kind in _OPENINGS for reason in reasons):
         return []
     folder = action.text.rpartition("/")[0] or "/"
@@ -476,9 +476,9 @@ def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
 
 def _not_opened(call: _Call, wall: Wall) -> str:
     return (
-        f"nobody is asked here (approvals are off) and it would leave the wall ({call.why})."
+        f"nobody is asked here (approvals are off) and it would leave the sandbox ({call.why})."
         " Stay inside, or tell the owner: approvals.mode manual asks them, command_allowlist permits one exact command"
-        + ("" if wall == "none" else ", executor: host removes the wall")
+        + ("" if wall == "none" else ", executor: host removes the sandbox")
     )
 
 

@@ -3,7 +3,7 @@
 | key | means |
 |---|---|
 | `approvals.mode` | `manual` (the default) asks; `off` (or false) does not. Anything else is read as `manual` |
-| `approvals.timeout` | seconds until a question lapses, which is a denial |
+| `approvals.timeout` | seconds until a question expires, which is a denial |
 | `approvals.deny` | patterns that are refused whatever the mode |
 | `approvals.ask` | patterns that are asked about even where the judge sees no need |
 | `command_allowlist` | exact commands that need no question: the owner's standing permission |
@@ -56,7 +56,7 @@ def notes(config: Config) -> list[str]:
     """Settings that do not mean what they seem to; `hermes config check` shows them."""
     return [
         f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
-        " (most commands need no permission behind the wall)"
+        " (most commands need no permission in the sandbox)"
         for entry in config.command_allowlist
         if any(mark in entry for mark in "*?[")
     ]

@@ -159,15 +159,15 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
     if kind == "spend":
         return ""
     if kind != "command":
-        return "it runs inside Hermes, which no wall confines"
+        return "none: it runs inside Hermes"
     if wall == "host":
-        return "no wall (executor: host): it runs with all your rights"
+        return "none (executor: host): it runs with all your rights"
     if wall == "none":
-        return "no wall works on this machine: it runs with all your rights"
+        return "none works on this machine: it runs with all your rights"
     inside = "the executor of a plug-in" if wall == "plugin" else wall
     if not opening:
         return f"inside {inside}: the workspace only, no network"
-    if opening == "outside the wall":
+    if opening == "outside the sandbox":
         return f"outside {inside}, with all the rights of your account"
     return f"inside {inside}, opened for this: {opening}"
 
@@ -209,7 +209,7 @@ def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
     """The (name, value) lines below the command, without empty ones."""
     every = [
         ("what", question.detail), ("where", question.workdir), ("for", whom), ("why", question.why),
-        ("wall", question.wall), ("lapses", f"in {wait(question.seconds)}; then it is denied"),
+        ("sandbox", question.wall), ("expires", f"in {wait(question.seconds)}; then it is denied"),
     ]  # fmt: skip
     return [(name, value) for name, value in every if value]
 

@@ -77,7 +77,7 @@ class Approver(Protocol):
 
 
 class Yolo:
-    """The switch for "do not ask me", one a session. It opens no wall, and passes no floor or deny rule."""
+    """The switch for "do not ask me", one a session. It opens no sandbox, and passes no floor or deny rule."""
 
     def __init__(self, on: bool = False) -> None:
         self.on = on
@@ -96,7 +96,7 @@ class Need:
     kind: Kind
     """`network`: reach other machines. `folder`: write outside the workspace. `host`: act on the machine itself (a
     service, another user's rights, a container, other processes). `change`: an irreversible change inside the
-    workspace, which needs no opening in the wall."""
+    workspace, which needs no opening in the sandbox."""
     value: str
     """`folder`: the absolute path of the folder. Else the program that needs it (`curl`, `git push`)."""
     why: str

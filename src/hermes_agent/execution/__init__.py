@@ -1,6 +1,6 @@
-"""Child processes: the executor that starts them, and the walls (sandboxes) that the kernel enforces around them.
+"""Child processes: the executor that starts them, and the sandboxes that the kernel enforces around them.
 
-Start with `base` (the types: command, opening, permit) and `executor` (choice of the wall, start of a command).
-`bubblewrap` and `landlock` each build a wall, `seccomp` the filter that both use, `view` lists the files that a
+Start with `base` (the types: command, opening, permit) and `executor` (choice of the sandbox, start of a command).
+`bubblewrap` and `landlock` each build a sandbox, `seccomp` the filter that both use, `view` lists the files that a
 confined command sees, `process` is a running child, `supervisor` starts commands and ends the processes they leave.
 """

@@ -1,8 +1,8 @@
 """The supervisor of one background command: a process of its own, which goes on when Hermes ends.
 
-It forks a keeper (see `supervisor`), which starts the command inside its wall and ends everything the command started.
-The keeper ends the command when this process dies, also by kill -9; this process ends what a killed keeper leaves. Each
-background command has a folder in the Hermes home, which commands cannot see:
+It forks a keeper (see `supervisor`), which starts the command inside its sandbox and ends everything the command
+started. The keeper ends the command when this process dies, also by kill -9; this process ends what a killed keeper
+leaves. Each background command has a folder in the Hermes home, which commands cannot see:
 
 - `lock`: locked from before the command starts until the supervisor and the keeper are gone;
 - `input`: a pipe, which the command reads; closed with the order `close`;

@@ -1,4 +1,4 @@
-"""The executor's types: a command, an opening in its wall that a person approved, and the permit that binds the two."""
+"""The executor's types: a command, an opening in its sandbox, and the permit that binds the two."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ BINDS = "--binds"
 """The placeholder in bubblewrap's command line for mounts whose sources are opened by descriptor."""
 
 Wall = Literal["bubblewrap", "landlock", "none", "host", "plugin"]
-"""The wall around a command that nobody approved. `none`: no wall works on this machine, so every command asks. `host`:
-the configuration says `executor: host`, so commands run without a wall. `plugin`: it names a plug-in's executor."""
+"""The sandbox around a command that nobody approved. `none`: no sandbox works on this machine, so every command asks.
+`host`: the configuration says `executor: host`, so commands run without a sandbox. `plugin`: it names a plug-in's
+executor."""
 
 
 class ExecutorUnavailable(HermesError):
@@ -32,22 +33,22 @@ class CommandChanged(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class WallOpening:
-    """The access that a person granted to one command beyond its wall; by default none."""
+    """The access that a person granted to one command beyond its sandbox; by default none."""
 
     network: bool = False
     folders: tuple[str, ...] = ()
     """Absolute real paths of folders outside the workspace that become writable (and readable)."""
     host: bool = False
-    """No wall at all; the two other fields are then ignored."""
+    """No sandbox at all; the two other fields are then ignored."""
 
     def __bool__(self) -> bool:
         return self.network or bool(self.folders) or self.host
 
     @property
     def shown(self) -> str:
-        """The opening in words, for people and the log: `network`, `writes to /srv/x`, `outside the wall`; or empty."""
+        """The opening in words, for people and the log (`network`, `writes to /srv/x`, `outside the sandbox`)."""
         if self.host:
-            return "outside the wall"
+            return "outside the sandbox"
         parts = ["network"] if self.network else []
         if self.folders:
             parts.append(f"writes to {', '.join(self.folders)}")
@@ -79,11 +80,10 @@ class Permit:
 class CommandRunner(ABC):
     """The base class of a plug-in's executor, which runs the terminal tool's commands in its own sandbox.
 
-    It is used only if the owner's config.yaml says `executor: plugin:NAME`. The same gate precedes it as our own walls:
-    it gets a command if nothing in it needs a question, or if a person approved `opening`. So it must confine the
-    command: no network, and no writing outside the workspace, except for the opening. A command that a person lets out
-    of the wall altogether (`WallOpening.host`) runs on this machine instead.
-    """
+    It is used only if the owner's config.yaml says `executor: plugin:NAME`. The same gate precedes it as our own
+    sandboxes: it gets a command if nothing in it needs a question, or if a person approved `opening`. So it must
+    confine the command: no network, and no writing outside the workspace, except for the opening. A command that a
+    person lets out of the sandbox altogether (`WallOpening.host`) runs on this machine instead."""
 
     said: str = "the executor of a plug-in"
     """A few words on where commands run, for people and the prompt."""

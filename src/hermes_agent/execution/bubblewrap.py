@@ -1,4 +1,4 @@
-"""The first wall: namespaces made by bubblewrap, with mounts, processes and network of their own.
+"""The first sandbox: namespaces made by bubblewrap, with mounts, processes and network of their own.
 
 The command sees the folders of its `FilesystemView`, a private bounded /tmp and home, its own network with only a
 loopback, and only its own processes. It has no capabilities, even if Hermes runs as root.

@@ -1,11 +1,10 @@
-"""The executor: starts every child process that Hermes runs for an agent, inside the machine's wall.
+"""The executor: starts every child process that Hermes runs for an agent, inside the machine's sandbox.
 
-`executor:` in config.yaml chooses the wall: `confined` (the default) uses bubblewrap if it works, else Landlock, else
-none, and then a person must approve every command; `bubblewrap` or `landlock` require that one; `host` runs commands
-without a wall; `plugin:NAME` passes them to a plug-in's `CommandRunner`, which only the owner can name. The wall is
-determined once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A command runs
-outside the wall, or with an opening in it, only with a permit for exactly this command.
-"""
+`executor:` in config.yaml chooses the sandbox: `confined` (the default) uses bubblewrap if it works, else Landlock,
+else none, and then a person must approve every command; `bubblewrap` or `landlock` require that one; `host` runs
+commands without a sandbox; `plugin:NAME` passes them to a plug-in's `CommandRunner`, which only the owner can name. The
+sandbox is determined once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A
+command runs outside the sandbox, or with an opening in it, only with a permit for exactly this command."""
 
 from __future__ import annotations
 
@@ -73,19 +72,19 @@ class CommandOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorChoice:
-    """The wall of this machine, and the bubblewrap that builds it."""
+    """The sandbox of this machine, and the bubblewrap that builds it."""
 
     wall: Wall
     program: str = ""
     way: tuple[str, ...] = ()
     why: str = ""
-    """If the wall is not the best one: why the better one does not work."""
+    """If the sandbox is not the best one: why the better one does not work."""
     runner: CommandRunner | None = None
     """For `plugin`: the runner of commands."""
 
     @property
     def advice(self) -> str:
-        """How to get a better wall."""
+        """How to get a better sandbox."""
         if "not installed" in self.why:
             return f"Install bubblewrap: apt install bubblewrap, or {version.adding(extra='sandbox')}"
         if "keeps bubblewrap" in self.why:
@@ -97,10 +96,12 @@ class ExecutorChoice:
 
     @property
     def said(self) -> str:
-        """The wall in a few words, for a person."""
+        """The sandbox in a few words, for a person."""
         if self.runner is not None:
             return self.runner.said
-        return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
+        return {"none": "no sandbox: every command asks", "host": "no sandbox: executor is host"}.get(
+            self.wall, self.wall
+        )
 
 
 def chosen(config: Config) -> str:
@@ -115,11 +116,11 @@ def chosen(config: Config) -> str:
 
 @lru_cache(maxsize=8)
 def find(setting: str) -> ExecutorChoice:
-    """Find the wall for a setting by trying it. Raises `ExecutorUnavailable` if the required one fails."""
+    """Find the sandbox for a setting by trying it. Raises `ExecutorUnavailable` if the required one fails."""
     if setting == "host":
         return ExecutorChoice("host")
     if sys.platform != "linux" or not seccomp.supported(os.uname().machine):
-        why = "there is no wall for this system yet"
+        why = "there is no sandbox for this system yet"
         if setting != "confined":
             raise ExecutorUnavailable(f"executor: {setting} cannot be used: {why}", hint="Use `executor: confined`.")
         return ExecutorChoice("none", why=why)
@@ -143,7 +144,7 @@ def find(setting: str) -> ExecutorChoice:
 
 
 def wall_of(config: Config) -> ExecutorChoice:
-    """The wall of this configuration; raises if it cannot be used. Entry points call this at their start."""
+    """The sandbox of this configuration; raises if it cannot be used. Entry points call this at their start."""
     setting = chosen(config)
     return _of_plugin(setting.removeprefix(PLUGIN), config) if setting.startswith(PLUGIN) else find(setting)
 
@@ -205,10 +206,9 @@ class Executor:
     ) -> AsyncIterator[ChildProcess | PluginProcess]:
         """Start a command. After the block, none of its processes runs, and `undone` lists the restored files.
 
-        `ours`: a fixed program of Hermes, not a model's text. It also runs if no wall works, and sees hidden files, so
-        the caller must remove secrets from its output. `reads`: further paths that it reads. `streams`: descriptors for
-        its input and its output; `on_output` gets only what it writes to its errors then.
-        """
+        `ours`: a fixed program of Hermes, not a model's text. It also runs if no sandbox works, and sees hidden files,
+        so the caller must remove secrets from its output. `reads`: further paths that it reads. `streams`: descriptors
+        for its input and its output; `on_output` gets only what it writes to its errors then."""
         runner = wall_of(self.config).runner
         if runner is not None and streams is not None and not (permit is not None and permit.opening.host):
             raise ExecutorUnavailable("the plug-in's executor runs no program that one talks to")
@@ -252,10 +252,10 @@ class Executor:
         return CommandOutput(status, bytes(out), full.is_set(), child.trouble)
 
     def explanation(self, workspace: Path) -> str:
-        """One line for a model whose confined command failed: the wall, and what it hides and forbids."""
+        """One line for a model whose confined command failed: the sandbox, and what it hides and forbids."""
         found = wall_of(self.config)
         if found.wall == "host":
-            return "without a wall"
+            return "without a sandbox"
         if found.runner is not None:
             return f"in {found.runner.said}; outside=true asks a person to run exactly this on the host instead"
         network = "no network but its own loopback"
@@ -286,7 +286,7 @@ class Executor:
         if opening.host or found.wall == "host" or (found.wall == "none" and ours):
             return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
-            raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
+            raise ExecutorUnavailable(f"no sandbox works here ({found.why}), so a person has to approve each command")
         # An approved change of the workspace (`rm -r project`) covers everything in it, git folders included.
         return self._confined(
             found, command, workspace, opening, ours, reads, changes=permit is not None and not opening

@@ -1,8 +1,8 @@
-"""The second wall: Landlock rules and the system-call filter, which a process applies to itself before its command.
+"""The second sandbox: Landlock rules and the system-call filter, which a process applies to itself before its command.
 
 It is used where bubblewrap cannot run, such as in a container. Landlock lists reachable paths and cannot hide a path
 below a readable one (see `view`). It does not cover file modes and times, nor the names of files. This module uses only
-the standard library, because the supervisor, which applies the wall, has nothing else.
+the standard library, because the supervisor, which applies the sandbox, has nothing else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def version() -> int:
 
 
 def restrict(rules: list[tuple[str, int]], *, sockets: seccomp.Sockets) -> None:
-    """Confine the calling process permanently. Raises OSError if any part of the wall fails."""
+    """Confine the calling process permanently. Raises OSError if any part of the sandbox fails."""
     # handled: files; TCP bind and connect too where no socket may be made; scoped: abstract sockets and signals.
     network = 3 if sockets == "none" else 0
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", _EVERYTHING, network, 3), 24)

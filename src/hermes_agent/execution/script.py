@@ -1,7 +1,7 @@
 """Scripts that the owner configured: a job's script, the command that listens to voice messages.
 
-A script runs behind the wall, like a command of the model's that nobody approved, and its output is its result. Where
-no wall works it does not run.
+A script runs in the sandbox, like a command of the model's that nobody approved, and its output is its result. Where
+no sandbox works it does not run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The filter of system calls that every confined command runs under, as a program for the kernel (classic BPF).
 
-It refuses what no wall of mounts can stop: tracing and reading other processes, io_uring, new namespaces and mounts,
+It refuses what no sandbox of mounts can stop: tracing and reading other processes, io_uring, new namespaces and mounts,
 kernel interfaces that had most of the escapes (bpf, keyrings, userfaultfd …), system calls of a foreign architecture,
 typing into a terminal, files with the set-user-id bit, and families of sockets that are not the network's. Where the
 command shares its processes with the machine, it also refuses changes of other processes that are not signals.

@@ -49,7 +49,7 @@ def main(channel: int, *, own_networks: bool) -> None:
     """Keep keepers ready for the next requests, until Hermes closes the channel.
 
     `own_networks`: the commands have only a loopback network, so each keeper waits in such a network. A keeper takes a
-    request itself and reports it only when its command runs or has ended: forking the next keeper while the wall is
+    request itself and reports it only when its command runs or has ended: forking the next keeper while the sandbox is
     being built would cost the command a millisecond.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -249,7 +249,7 @@ class _Keeper:
             self._taking = -1
 
     def _spawn(self, status: int) -> int:
-        """Start the command without a fork of this process: bubblewrap builds the wall, and limits are inherited."""
+        """Start the command without a fork of this process: bubblewrap builds the sandbox, and limits are inherited."""
         os.fchdir(self._folder)
         self._apply_limits()
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
@@ -293,7 +293,7 @@ class _Keeper:
         return self._request.get("wall") != "bubblewrap" and bool(_below(os.getpid()))
 
     def _run_command(self, status: int) -> NoReturn:
-        """In the new process: apply limits and wall, then run the command. A failure is reported and ends it."""
+        """In the new process: apply limits and sandbox, then run the command. A failure is reported and ends it."""
         try:
             os.setpgid(0, 0)
             if sys.platform == "linux":

@@ -89,7 +89,7 @@ def view(
     """The view of a command in this workspace.
 
     `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
-    `git_writable`: whether the wall can protect git's settings in a git folder outside the workspace; `secrets_in`
+    `git_writable`: whether the sandbox can protect git's settings in a git folder outside the workspace; `secrets_in`
     finds the files to hide in other visible folders.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))

@@ -1,9 +1,9 @@
 """What config.yaml says of an MCP server: how it is reached, and what its confinement lets through.
 
-A server that runs here is started by the executor, behind the same wall as a command that nobody approved: no network,
+A server that runs here is started by the executor, in the same sandbox as a command that nobody approved: no network,
 no secrets, nothing writable but a folder of its own (`<home>/mcp/files/NAME`). `needs` in its settings opens more, and
-the owner confirms it by name: `network`, a folder, `read:` and a folder, or `host` (no wall). Nothing opens by itself.
-"""
+the owner confirms it by name: `network`, a folder, `read:` and a folder, or `host` (no sandbox). Nothing opens by
+itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class McpServer:
             return f"it runs elsewhere, at {self.reached}: the arguments go there"
         if HOST in self.settings.needs or self.config.executor == HOST:
             which = "its needs name host" if HOST in self.settings.needs else "executor: host"
-            return f"no wall ({which}): it runs with all your rights"
+            return f"no sandbox ({which}): it runs with all your rights"
         return f"it runs confined; beyond its own folder it has {', '.join(self.settings.needs) or 'nothing'}"
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class McpServer:
         return command, permit, (*reads, *_program_folders(Path(program), environ.get("PATH", ""), self.config.home))
 
     def opening(self) -> tuple[WallOpening, tuple[Path, ...]]:
-        """What `needs` opens in the wall, and the folders to read."""
+        """What `needs` opens in the sandbox, and the folders to read."""
         folders: list[Path] = []
         reads: list[Path] = []
         for need in self.settings.needs:

@@ -203,7 +203,7 @@ def _attempts(turn: Turn, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
 def _tools(
     db: SessionDB, turn: Turn, rows: Sequence[dict[str, Any]], asked: Sequence[Approval], exits: Sequence[LoggedExit]
 ) -> Iterator[dict[str, Any]]:
-    """The tool calls: name, argument, outcome, whether it left the wall, who allowed it, and how long it took."""
+    """The tool calls: name, argument, outcome, whether it left the sandbox, who allowed it, and how long it took."""
     results = {row["tool_call_id"]: text_of(row["content"]) for row in rows if row["role"] == "tool"}
     waited = {str(row["content"]) for row in rows if row["role"] == "user"}
     marks = {effect.call_id: effect for effect in db.effects.of_turn(turn.id)}
@@ -262,7 +262,7 @@ def _files(tools: Sequence[dict[str, Any]], names: frozenset[str]) -> list[str]:
 
 
 def _allowed(db: SessionDB, left: LoggedExit) -> str:
-    """Who let a call out of the wall."""
+    """Who let a call out of the sandbox."""
     if left.rule:
         return f"allowed by the setting {left.rule}"
     words = set()
@@ -373,7 +373,7 @@ def _command_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
     others = [one["name"] for one in tools if one not in told and one["name"] not in _READS | _WRITES]
     lines = []
     for one in told[:_COMMANDS]:
-        where = "outside the wall" if one["outside"] else "inside the wall" if one["name"] == "terminal" else ""
+        where = "outside the sandbox" if one["outside"] else "inside the sandbox" if one["name"] == "terminal" else ""
         facts = [one["outcome"], where if one["outcome"] != "not run" else "", one["allowed_by"]]
         verb = "Ran" if one["outcome"] not in ("not run", "running") else "Asked for"
         what = inline_code(brief(one["summary"], 44))

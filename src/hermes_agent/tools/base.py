@@ -40,8 +40,8 @@ class Action:
     workdir: str
     detail: str = ""
     outside: bool = False
-    """For a command: the model asks to run it outside the wall. For a write: a person must be asked, because the file
-    is outside the workspace, a secret, or run by other programs."""
+    """For a command: the model asks to run it outside the sandbox. For a write: a person must be asked, because the
+    file is outside the workspace, a secret, or run by other programs."""
     before: bytes | None = None
     """For a write: the file's present content; None without a file."""
     after: bytes | None = None
@@ -64,7 +64,7 @@ class GateDecision:
     reason: str = ""
     """The reason for a denial, for the model, which must not try again."""
     permit: Permit | None = None
-    """The access granted to exactly this command or write; None: it stays strictly behind the wall."""
+    """The access granted to exactly this command or write; None: it stays strictly in the sandbox."""
 
 
 class Gate(Protocol):

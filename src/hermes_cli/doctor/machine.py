@@ -96,7 +96,7 @@ def files(context: CheckContext) -> Iterator[CheckResult]:
     for check, which in (("env-file", [secret]), ("files", private)):
         readable = [one for one in which if _is_open(one)]
         if not readable:
-            yield ok(check, "only you have access" if any(one.exists() for one in which) else "there is none yet")
+            yield ok(check, "only you have access" if any(one.exists() for one in which) else "not made yet")
             continue
         names = ", ".join(one.name for one in readable[:3]) + (" …" if len(readable) > 3 else "")
         quoted = " ".join(shlex.quote(str(one)) for one in readable)

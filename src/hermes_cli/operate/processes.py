@@ -66,7 +66,7 @@ def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     tail = processes.tail(hermes_home(), row)
     facts = [
         ("process", row.id), ("state", _how(row)), ("command", row.command), ("folder", row.workdir),
-        ("wall", row.wall), ("machine", row.machine), ("conversation", row.conversation_id),
+        ("sandbox", row.wall), ("machine", row.machine), ("conversation", row.conversation_id),
         ("person", row.person_id or ""), ("began", text.ago(row.started_at)), ("took", processes.span(_took(row))),
         ("tells", "the chat, when it ends" if row.notify else "nobody"),
     ]  # fmt: skip

@@ -174,7 +174,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:
-        yield "commands", held["said"]
+        yield "sandbox", held["said"]
     for name, _state, words in facts["mcp_servers"]:
         yield "mcp", f"{name}: {words}"
     yield "gateway", _health(read_status(hermes_home())) if facts["exists"] else _NOT_RUNNING

@@ -98,10 +98,10 @@ class ApprovalDialog(ModalScreen[str]):
         facts = [
             ("what", str(self._question.get("detail") or "")),
             ("where", folder(str(self._question.get("workdir") or ""))),
-            ("runs", "" if self._question.get("kind") == "mcp" else self._runs),  # its wall says where
+            ("runs", "" if self._question.get("kind") == "mcp" else self._runs),  # its sandbox says where
             ("for", str(self._question.get("requester") or "")), ("why", why),
-            ("wall", str(self._question.get("wall") or "")),
-            ("lapses", f"in {approval_text.wait(left)}; then it is denied"),
+            ("sandbox", str(self._question.get("wall") or "")),
+            ("expires", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))

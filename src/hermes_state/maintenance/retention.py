@@ -7,7 +7,7 @@ A replaced row counts from its replacement; undone and summarised rows are not r
 series of short transactions; an interrupted run has done some of them and broken nothing.
 
 `erase` removes everything that names a conversation: inbox rows, turns, effect marks, replies, questions, permissions
-given in it, what it delegated, its log of commands outside the wall, events, its spending tally, prefix epochs and
+given in it, what it delegated, its log of commands outside the sandbox, events, its spending tally, prefix epochs and
 the bytes only they used. It keeps the highest fence of the conversation, as a number without a name, the total of
 prefix breaks, and the cost as part of its days.
 """

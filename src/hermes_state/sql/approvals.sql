@@ -1,4 +1,4 @@
--- Questions about one exact call, the grants of their answers, and the log of calls that left the wall.
+-- Questions about one exact call, the grants of their answers, and the log of calls that left the sandbox.
 
 -- let: columns
 id, conversation_id, turn_id, call_hash, call, requester_id, approver_id, state, scope, reason, created_at, expires_at,

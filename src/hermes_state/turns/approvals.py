@@ -1,11 +1,11 @@
-"""Approvals: questions to a person, the grants that answers create, and the log of calls that left the wall.
+"""Approvals: questions to a person, the grants that answers create, and the log of calls that left the sandbox.
 
 A question names the turn, the hash of the exact call, who asked, who may decide, and when it expires. The answer is a
 denial, or a yes, which becomes rows of `grants`. A grant has a size (a folder, the network, a tool, one exact call) and
 an end: with the task, with the conversation, at a time, after a number of uses, or when it is revoked. A yes for `once`
 is one use of the exact call. Anything else — time-out, unknown id, somebody else's answer, a second use — is a denial.
 Questions and answers are rows, so both survive a restart. One transaction uses a grant and logs the call that left the
-wall.
+sandbox.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A call that leaves the wall when the permission is used."""
+    """A call that leaves the sandbox when the permission is used."""
 
     kind: str
     text: str
@@ -135,7 +135,7 @@ class LoggedExit:
 
 
 class Approvals(StorePart):
-    """Asks questions, stores decisions, uses grants, and logs calls that left the wall."""
+    """Asks questions, stores decisions, uses grants, and logs calls that left the sandbox."""
 
     # -- questions -----------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Approvals(StorePart):
         rule: str,
         fence: int | None = None,
     ) -> None:
-        """Log a call that the configuration lets out of the wall, before it runs."""
+        """Log a call that the configuration lets out of the sandbox, before it runs."""
         now = self._store.clock()
         if fence is not None:
             leases.check(self._store, conn, conversation_id, fence)
@@ -329,11 +329,11 @@ class Approvals(StorePart):
     # -- the log -------------------------------------------------------------------------------------------
 
     def exits(self, *, limit: int = 100) -> tuple[LoggedExit, ...]:
-        """Logged calls that left the wall, newest first."""
+        """Logged calls that left the sandbox, newest first."""
         return tuple(map(_exit, self._rows(Q.exits, (limit,))))
 
     def exits_of_turn(self, conversation_id: ConversationId, turn_id: TurnId) -> tuple[LoggedExit, ...]:
-        """The calls of a turn that left the wall, in order."""
+        """The calls of a turn that left the sandbox, in order."""
         return tuple(map(_exit, self._rows(Q.exits_of_turn, (conversation_id, turn_id))))
 
     def prune(self) -> int:

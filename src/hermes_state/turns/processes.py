@@ -50,7 +50,7 @@ class ProcessRow:
     workdir: str
     wall: str
     opening: str
-    """What it may do beyond its wall, in words; empty: nothing."""
+    """What it may do beyond its sandbox, in words; empty: nothing."""
     address: Mapping[str, Any] | None
     notify: bool
     state: str

@@ -59,7 +59,7 @@ def test_the_owner_is_asked_in_their_own_chat_and_everything_is_said(db: Session
                 shown = await question(here, OWNER)
                 told = await here.chat.heard(1, ADMIN)
                 assert "I asked" in told[0].text and "telegram:42" in told[0].text
-                for part in ("run a command", COMMAND, "telegram:7", "Ada", "lapses", "where", "why"):
+                for part in ("run a command", COMMAND, "telegram:7", "Ada", "expires", "where", "why"):
                     assert part in shown.text, part
                 assert "\u202e" not in shown.text and "Ada\n" not in shown.text
                 await here.chat.answer(chosen(shown, "once"), OWNER)

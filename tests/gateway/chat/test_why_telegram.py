@@ -39,7 +39,7 @@ def scene(*steps: Step, home: Path | None = None, **config: object) -> Scenario:
 
 
 def test_seven_kinds_of_turns_explain_themselves() -> None:
-    """Plain, tools, allowed, denied, outside the wall, failed, compressed; and nobody else's."""
+    """Plain, tools, allowed, denied, outside the sandbox, failed, compressed; and nobody else's."""
     written = call("write_file", {"path": "a.txt", "content": "x\n[exit code 7]\n"})
     files = say(calls=[written, call("read_file", {"path": "a.txt"}), call("read_file", {"path": "none.txt"})])
     steps = (
@@ -58,18 +58,18 @@ def test_seven_kinds_of_turns_explain_themselves() -> None:
         assert plain[2].startswith("Delivered on telegram as message")
         ada.say("list")
         text = "\n".join(why(ada, ada.expect("Listed.")))
-        assert "Ran ls; false (exit code 1, inside the wall)" in text
+        assert "Ran ls; false (exit code 1, inside the sandbox)" in text
         assert "Read a.txt\nWrote a.txt" in text and "none.txt" not in text
         ada.say("tidy")
         ada.press("This command once", message=ada.expect("rm -rf old").id)
         allowed = why(ada, ada.expect("Removed."))
-        assert "Ran rm -rf old (exit code 0, inside the wall, allowed by Ada, once)" in allowed
+        assert "Ran rm -rf old (exit code 0, inside the sandbox, allowed by Ada, once)" in allowed
         ada.say("tidy more")
         ada.press("Deny", message=ada.expect("rm -rf new").id)
         assert "Asked for rm -rf new (not run, denied by Ada)" in why(ada, ada.expect("Not removed."))
         ada.say("who am I")
         ada.press("This command once", message=ada.expect("outside bubblewrap").id)
-        assert "Ran id (exit code 0, outside the wall, allowed by Ada, once)" in why(ada, ada.expect("Outside."))
+        assert "Ran id (exit code 0, outside the sandbox, allowed by Ada, once)" in why(ada, ada.expect("Outside."))
         ada.say("fail")
         failed = why(ada, ada.expect("/retry"))
         assert failed[0].startswith("Failed in") and "refused the key (401)" in failed[0]

@@ -1,4 +1,4 @@
-"""Commands behind the wall, through the real thing: a gateway as a process, and `hermes -q`."""
+"""Commands in the sandbox, through the real thing: a gateway as a process, and `hermes -q`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOSTILE = (
     "exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; python3 -c 'import socket as s;s.socket(1).connect(\"{sock}\")'",
     "cp -P /proc/self/root l && echo x > l{out}/g; cd a/b/c && ln -s ../../.. ../../../y && echo z > y{home}/new",
 )
-"""Ten ways past a judge of command lines. Nobody is asked: the wall alone has to hold."""
+"""Ten ways past a judge of command lines. Nobody is asked: the sandbox alone has to hold."""
 
 
 class World:
@@ -82,7 +82,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    # Not below /tmp, which is private behind the wall and would hide everything for free.
+    # Not below /tmp, which is private in the sandbox and would hide everything for free.
     root = Path(f"/var/tmp/hermes-test-{os.getpid()}-{time.monotonic_ns()}")
     made = World(root)
     yield made

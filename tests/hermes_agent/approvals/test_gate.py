@@ -180,7 +180,7 @@ class TestWithoutQuestions:
     def test_what_would_leave_the_wall_is_refused(self, db: SessionDB, switch: dict[str, Any]) -> None:
         for command in (CURL, SERVICE):
             verdict = permit(gate(db, Person("always"), **switch), command)
-            assert not verdict.allowed and "leave the wall" in verdict.reason and "owner" in verdict.reason
+            assert not verdict.allowed and "leave the sandbox" in verdict.reason and "owner" in verdict.reason
         assert not permit(gate(db, None, **switch), "ls", outside=True).allowed
         assert not permit(gate(db, None, **switch), HOSTS, kind="write", after=b"x").allowed
         assert permit(gate(db, None, **switch), RM) == GateDecision(True, permit=None), "confined it may run"

@@ -95,7 +95,7 @@ class TestButtons:
             ("landlock", WallOpening(network=True).shown, "inside landlock, opened for this: network"),
             ("bubblewrap", WallOpening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
             ("bubblewrap", WallOpening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
-            ("none", WallOpening(host=True).shown, "no wall works on this machine"),
+            ("none", WallOpening(host=True).shown, "none works on this machine"),
             ("host", WallOpening(host=True).shown, "executor: host"),
         ],
     )

@@ -9,7 +9,7 @@ whole gateway. Whatever then happened outside the workspace is reported: files m
 and links included), connections to listeners, secrets in the output, signals to the gateway, files in the workspace
 that other programs run when they start, and processes that were left running. Afterwards the world is as it was before.
 
-The world does not lie below /tmp, because a wall with a /tmp of its own would hide it for free.
+The world does not lie below /tmp, because a sandbox with a /tmp of its own would hide it for free.
 
 Placeholders of a line:
 

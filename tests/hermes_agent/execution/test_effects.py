@@ -1,4 +1,4 @@
-"""The judge of the walls can fail: an unconfined shell does contained harm, and each kind of it is reported."""
+"""The judge of the sandboxes can fail: an unconfined shell does contained harm, and each kind of it is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everyday work runs behind each wall, without a question: real command lines, and whole jobs, as two users."""
+"""Everyday work runs behind each sandbox, without a question: real command lines, and whole jobs, as two users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_WITH_LANDLOCK = {
     # Temporary files belong into $TMPDIR.
     "shared_folders",
 }  # fmt: skip
-"""What the second wall cannot do; docs and `hermes doctor` say so."""
+"""What the second sandbox cannot do; docs and `hermes doctor` say so."""
 
 
 def verdict(command: str):  # type: ignore[no-untyped-def]

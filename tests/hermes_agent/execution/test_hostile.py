@@ -1,6 +1,6 @@
-"""Hostile lines behind each wall, as root and as somebody else: judged by what happened outside, and nothing may.
+"""Hostile lines behind each sandbox, as root and as somebody else: judged by what happened outside, and nothing may.
 
-One process for each wall and user runs all lines in a throw-away world (`effects`); when this suite does not run as
+One process for each sandbox and user runs all lines in a throw-away world (`effects`); when this suite does not run as
 root, there is one user. Each run tries a part of the lines and races, drawn by a seed, which a failure names: all of
 them are tried in some runs, and in each with `--long`, which also draws commands for ten minutes.
 """
@@ -58,7 +58,7 @@ def test_no_drawn_command_has_an_effect(wall: str, user: int, seed: int, request
 
 
 def test_no_swapped_link_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
-    """One confined command swaps folders and links while others are started; the wall is built from what it saw."""
+    """One confined command swaps folders and links while others are started; the sandbox is built from what it saw."""
     seconds = 60 if request.config.getoption("--long") else 1
     share = share_of(user, request, first=4, second=6)
     reports = start(user, wall, "races", str(seconds), share=share, seed=seed)

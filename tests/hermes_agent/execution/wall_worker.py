@@ -1,4 +1,4 @@
-"""One process behind one wall: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
+"""One process behind one sandbox: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
 
     python wall_worker.py WALL lines FILE…          every line of these corpora
     python wall_worker.py WALL git KIND             hostile_git_lines.txt in such a repository (see effects.World)
@@ -102,7 +102,7 @@ def _interpreter(uid: int) -> list[str]:
 
 
 class Walled:
-    """Runs commands behind a wall, in the workspace of a world, as the terminal tool does."""
+    """Runs commands in a sandbox, in the workspace of a world, as the terminal tool does."""
 
     def __init__(self, world: Any, wall: str) -> None:
         self._world, self._wall = world, wall
@@ -193,7 +193,8 @@ def main(words: list[str]) -> None:
 
 
 def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
-    """A wall behind which nothing runs at all would have no effects, either; and a harmless command changes nothing."""
+    """A sandbox behind which nothing runs at all would have no effects, either; and a harmless command changes
+    nothing."""
     before = {*world.workspace.rglob("*")}
     output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
     if output != b"control 42\n":

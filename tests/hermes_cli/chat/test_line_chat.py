@@ -75,7 +75,7 @@ def test_minute_two_it_asks_and_enter_alone_is_no(sit: Sit, folder: Path) -> Non
     chat.type("delete the folder old")
     question = chat.see("(Enter) >")
     unbroken = question.replace(f"\n│ {'':8}", "")  # a long path goes on in the next line
-    facts = (f"│ where   {folder}\n", "│ for     you (owner)", "│ why     ", "│ lapses  in 60 s")
+    facts = (f"│ where   {folder}\n", "│ for     you (owner)", "│ why     ", "│ expires in 60 s")
     for told in ("│   rm -r old\n", *facts):
         assert told in unbroken, told
     chat.press("enter")
@@ -128,7 +128,7 @@ def test_keys_pressed_before_the_question_do_not_answer_it(sit: Sit, folder: Pat
 def test_a_question_nobody_answers_lapses_into_a_denial(sit: Sit, folder: Path) -> None:
     chat = sit(config="model: demo\ndemo: {tokens_per_second: 0}\napprovals: {timeout: 1}\n")
     chat.type("delete the folder old")
-    chat.see("lapses  in 1 s")
+    chat.see("expires in 1 s")
     chat.see("→ no answer: denied")
     chat.see("no limit set")
     assert (folder / "old").is_dir()

@@ -92,7 +92,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     ada, old = telegram.person("ada"), folder / ".demo" / "workspace" / "old"
     ada.say("delete the folder old")
     box = window.see("[d] Deny (Enter)")
-    for told in ("rm -r old", ".demo/workspace", "for     Ada (owner)", "why     rm -r deletes", "lapses  in "):
+    for told in ("rm -r old", ".demo/workspace", "for     Ada (owner)", "why     rm -r deletes", "expires in "):
         assert told in box, told
     ada.expect("Hermes wants to run a command")
     time.sleep(QUIET_SECONDS)

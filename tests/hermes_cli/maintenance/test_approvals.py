@@ -1,4 +1,4 @@
-"""`hermes approvals`: permissions in force are listed and can be revoked; the log shows what left the wall."""
+"""`hermes approvals`: permissions in force are listed and can be revoked; the log shows what left the sandbox."""
 
 from __future__ import annotations
 

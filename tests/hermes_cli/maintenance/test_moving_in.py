@@ -140,7 +140,7 @@ def test_jobs_that_were_taken_run_here_and_the_others_are_named(theirs: Path, ho
     file.write_text(json.dumps(kept))
     done = hermes("import", "hermes", theirs, "--yes", "--take", "all")
     assert "Jobs: Taken over: Morning briefing, b1b2c3d4e5f6, News." in done.stdout, done.stdout + done.stderr
-    assert "Jobs: Not taken: Backup: its script runs outside the wall there" in done.stdout
+    assert "Jobs: Not taken: Backup: its script runs outside the sandbox there" in done.stdout
     assert "Not taken: Odd: its schedule: the cron expression '61 * * * *' cannot be read: bad minute." in done.stdout
     found = {one["id"]: one for one in json.loads(hermes("cron", "list", "--json").stdout)["jobs"]}
     assert {one["name"] for one in found.values()} == {"Morning briefing", "b1b2c3d4e5f6", "News"}

@@ -58,7 +58,7 @@ def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(
     async def scene() -> None:
         async with sit() as person:
             await person.say("delete the folder old")
-            shown = await person.see("lapses")
+            shown = await person.see("expires")
             assert "Hermes wants to run a command" in shown and "rm -r old" in shown and str(place) in person.letters
             await person.press("o")  # somebody was typing when it appeared
             await asyncio.sleep(0.2)

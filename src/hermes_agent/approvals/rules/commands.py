@@ -119,7 +119,7 @@ def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None
     """Why the call removes files of the workspace irreversibly; empty if it does not."""
     if name == "rm" and is_recursive(texts):
         temporary = bool(operands(rest)) and all(places.is_temporary(word, cwd) for word in operands(rest))
-        return "" if temporary else "rm -r deletes folders with all that is in them"
+        return "" if temporary else "rm -r deletes folders and everything in them"
     if name == "find" and not all(places.is_temporary(root, cwd) for root in roots_of_find(rest)):
         runs = [texts[at + 1 : at + 3] for at, text in enumerate(texts) if text.startswith(("-exec", "-ok"))]
         wide = not any(_NARROWED.fullmatch(text) for text in texts)

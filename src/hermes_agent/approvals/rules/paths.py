@@ -1,7 +1,7 @@
 """Classifies a path: workspace, temporary folder, system, disk, control file of Hermes.
 
 A path is resolved as the kernel would (links first, then `..`). A link can change before the command runs: this module
-only decides whom to ask, and the wall decides what can be written.
+only decides whom to ask, and the sandbox decides what can be written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Judges a call: run it, ask a person, or never run it.
 
-The judge only decides whether to ask; protection comes from the wall. It examines every simple command of a line behind
-its wrappers (`env`, `timeout`, `xargs`, `sh -c` …). A call asks if it *visibly* needs to leave the wall or removes
-something irreversibly; the floor refuses. A line that is not understood runs confined; `Judgement.programs` and
+The judge only decides whether to ask; protection comes from the sandbox. It examines every simple command of a line
+behind its wrappers (`env`, `timeout`, `xargs`, `sh -c` …). A call asks if it *visibly* needs to leave the sandbox or
+removes something irreversibly; the floor refuses. A line that is not understood runs confined; `Judgement.programs` and
 `understood` inform the rules of `approvals.deny`, which refuse what they cannot see.
 
 Limits: it sees the line, not what a program does: `python script.py` and `make` run confined whatever is in them.
@@ -62,7 +62,7 @@ def judge_action(
         secret = f"reads {text}, a place that may hold secrets"
         why = secret if kind == "read" else f"a call of the kind {kind[:40]} always asks"
         return Judgement("ask", why, (Need("host", text, why),))
-    # File tools write in this process, without a wall and without private temporary folders.
+    # File tools write in this process, without a sandbox and without private temporary folders.
     places, word = Places(workspace, home, user_home or str(Path.home())), Word(text)
     path = places.path(word, workdir) or text
     refusal = places.unwritable(word, workdir) or (f"{path} says what Hermes may do" if places.is_control(path) else "")

@@ -1,9 +1,8 @@
 """`process`: lists, reads, writes, waits for and kills background commands of the terminal tool.
 
 Only the conversation or the person that started a process reaches it. What is written to a process that a person let
-out of its wall, fully or in part, passes the gate like a command outside the wall: a shell would run it. A confined
-process reads whatever it gets.
-"""
+out of its sandbox, fully or in part, passes the gate like a command outside the sandbox: a shell would run it. A
+confined process reads whatever it gets."""
 
 from __future__ import annotations
 

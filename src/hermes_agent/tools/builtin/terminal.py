@@ -1,9 +1,9 @@
-"""`terminal`: runs one shell command inside the executor's wall, in the foreground or in the background.
+"""`terminal`: runs one shell command inside the executor's sandbox, in the foreground or in the background.
 
 The command runs in bash (the shell that the judge parses), without a terminal and without input, with the environment
 of `environment`. When it ends (by itself, by its time-out, by an interruption or at a limit), everything it started
 ends too. Output is kept in bounded memory and, beyond that, in the call's result file. The result of a command that
-failed inside a wall adds one line about what the wall hides and forbids.
+failed inside a sandbox adds one line about what the sandbox hides and forbids.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Ended(NamedTuple):
     why: Literal["exit", "time", "stop", "flood"]
     left_running: bool
     trouble: str
-    """The limit that ended the command, or the failure to build its wall."""
+    """The limit that ended the command, or the failure to build its sandbox."""
     undone: tuple[str, ...]
 
 
@@ -177,7 +177,7 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
         return [f"[killed: it printed more than {ctx.db.limits.terminal_output_bytes:,} bytes]"]
     status = ended.status or 0
     if ended.trouble.startswith("wall"):
-        notes = [f"[not run: the wall around it could not be put up{ended.trouble.removeprefix('wall')}]"]
+        notes = [f"[not run: the sandbox around it could not be set up{ended.trouble.removeprefix('wall')}]"]
     elif ended.trouble:
         notes = [f"[killed: it needed more {_LIMITS.get(ended.trouble, ended.trouble)}]"]
     else:

@@ -147,7 +147,7 @@ def backend_note(read: HomeConfig) -> str:
     section = (read.data or {}).get("terminal")
     named = section.get("backend") if isinstance(section, Mapping) else None
     if str(named).strip().lower() == "local":
-        return "terminal.backend local means executor: confined here: commands run behind a wall, not as you"
+        return "terminal.backend local means executor: confined here: commands run in a sandbox, not as you"
     return ""
 
 

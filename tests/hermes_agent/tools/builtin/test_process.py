@@ -35,7 +35,7 @@ UNTIL_GO = "until [ -e go ]; do sleep 0.02; done"
 
 @pytest.fixture(params=WALLS)
 def walled(request: pytest.FixtureRequest, bench: Bench) -> Bench:
-    """The bench behind each wall."""
+    """The bench behind each sandbox."""
     if request.param != "host":
         executor.find(request.param)
     return bench.with_(config=config_of(bench.ctx.home, {"executor": request.param}))
@@ -148,7 +148,7 @@ class Person:
 
 
 def gated(bench: Bench, person: Person) -> Bench:
-    """The bench with the real gate and a wall."""
+    """The bench with the real gate and a sandbox."""
     ctx, wall = bench.ctx, executor.find("confined").wall
     gate = CommandGate(
         db=ctx.db, home=ctx.home, config=ctx.config, wall=wall, conversation_id=ctx.conversation_id,
@@ -163,7 +163,7 @@ def test_what_a_process_outside_the_wall_reads_is_asked_about_each_time(bench: B
     row = begun(asked, "bash", outside=True)
     other = begun(asked, "bash", outside=True)  # the same command: the person has allowed it
     assert asked.call("process", action="write", id=row.id, text="echo one > one\n").content == "Sent."
-    assert f"as input of the background process {row.id} (outside the wall): bash" in person.asked[-1].detail
+    assert f"as input of the background process {row.id} (outside the sandbox): bash" in person.asked[-1].detail
     assert asked.call("process", action="write", id=row.id, text="echo two > one\n").is_error
     refused = asked.call("process", action="write", id=other.id, text="echo one > one\n")  # another reader
     assert refused.is_error and refused.content.startswith("Nothing was sent: it was not approved")
