@@ -16,6 +16,7 @@ import shlex
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _SERVERS = output.columns("Server", "State", "Since", "Tools", "Runs or is at…20", "Needs…10", "Reason…20")
 _SECRET = re.compile(r"(token|key|secret|password|auth)", re.IGNORECASE)
+_OPTIONS = ("--command", "--url", "--env", "--header", "--auth", "--needs", "--no-test")
 _MOST_TOOLS = 50
 _END_SECONDS = 15.0
 """How long a program that did not start in time may take to end."""
@@ -119,13 +121,15 @@ def _add(args: argparse.Namespace) -> CommandAnswer:
         for name, one in (*env.items(), *headers.items())
         if _SECRET.search(name) and "${" not in one
     ]
-    if args.command:
-        proposed = proposed_needs(args.command, words, env)
-        proposed = {need: why for need, why in proposed.items() if need not in args.needs}
-        if sys.stdin.isatty():
-            entry["needs"] += confirmed_needs("it", proposed)
-        else:
-            notes += [f"It probably needs {need} ({why}): add --needs {need}." for need, why in proposed.items()]
+    swallowed = next((word for word in args.args[1:] if word.partition("=")[0] in _OPTIONS), None)
+    if swallowed:
+        notes.append(f"The server gets {swallowed}, because it is after --args; if it is for Hermes, write it before.")
+    proposed = proposed_needs(args.command, words, env) if args.command else {}
+    proposed = {need: why for need, why in proposed.items() if need not in args.needs}
+    if sys.stdin.isatty():
+        entry["needs"] += confirmed_needs("it", proposed)
+    else:
+        notes += [f"It probably needs {need} ({why}): add --needs {need}." for need, why in proposed.items()]
     saved = {key: one for key, one in entry.items() if one}
     config.set_value(("mcp_servers", args.name), saved)
     opened = ", ".join(entry["needs"]) or "nothing"
@@ -138,7 +142,7 @@ def _add(args: argparse.Namespace) -> CommandAnswer:
         server = _server(args.name)
         state, lists = _try(server, silent=args.json)
         document |= _facts(state, lists)
-        said += _told(server, state, lists)
+        said += _told(server, state, lists, refused=[need for need in proposed if need not in entry["needs"]])
         if state.state not in ("connected", "needs login"):
             code = 1
             said.append(f"It stays in config.yaml. hermes mcp test {args.name} tries it again; to add it with other"
@@ -232,7 +236,10 @@ def _facts(state: ServerState, lists: ServerLists | None) -> dict[str, Any]:
     return {"state": state.state, "reason": state.reason, "protocol": state.protocol, "tools": tools}
 
 
-def _told(server: McpServer, state: ServerState, lists: ServerLists | None) -> list[str]:
+def _told(
+    server: McpServer, state: ServerState, lists: ServerLists | None, *, refused: Sequence[str] = ()
+) -> list[str]:
+    """The state for a person. `refused`: what the owner did not let it have just now."""
     from hermes_agent.mcp.servers import HOST, NETWORK
 
     name, needs = server.name, server.settings.needs
@@ -240,9 +247,11 @@ def _told(server: McpServer, state: ServerState, lists: ServerLists | None) -> l
         return [f"{name}: needs login: {state.reason}. hermes mcp login {name} logs in."]
     if state.state != "connected" or lists is None:
         said = [f"{name} does not work: {state.reason.removesuffix('.')}."]
-        if state.state == "retrying" and server.settings.command and NETWORK not in needs and HOST not in needs:
-            wanted = shlex.quote(json.dumps([*needs, NETWORK]))
-            said.append(f"It has no network. If it needs one: hermes config set mcp_servers.{name}.needs {wanted}")
+        lacks = list(refused) or [NETWORK]
+        if state.state == "retrying" and server.settings.command and HOST not in needs and lacks[0] not in needs:
+            wanted = shlex.quote(json.dumps([*needs, *lacks]))
+            said.append(f"It does not have {', '.join(lacks)}. If it needs that:")
+            said.append(f"  hermes config set mcp_servers.{name}.needs {wanted}")
         return said
     names = [str(one["name"]) for one in lists.tools]
     more = f" and {len(names) - _MOST_TOOLS} more" if len(names) > _MOST_TOOLS else ""

@@ -61,6 +61,10 @@ def test_a_need_is_confirmed_by_name_or_not_given(home: Path) -> None:
     assert code == 0, said
     assert f"Let it have {READ}?" in said
     assert settings(home)["small"]["needs"] == [READ]  # type: ignore[index]
+    assert hermes("mcp", "remove", "small", "--yes").returncode == 0
+    tried = hermes(*ADD, "--args", "-S", str(SMALL), "--needs", READ)
+    assert "The server gets --needs, because it is after --args" in tried.stderr
+    assert f"It does not have {READ}. If it needs that:" in tried.stdout
 
 
 def test_wrong_settings_are_refused_and_nothing_is_saved(home: Path) -> None:
