@@ -78,7 +78,7 @@ def inventory(context: CheckContext, config: Config) -> Iterator[CheckResult]:
 def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     """Report how commands are confined, the gaps of that confinement, and the command that improves it."""
     if config.approvals.mode == "off":
-        says = "dangerous commands run without a question: config.yaml sets approvals.mode: off"
+        says = "rm -r and the like run in the sandbox without a question: config.yaml sets approvals.mode: off"
         yield warning("approvals", says, "hermes config set approvals.mode manual")
     found = execution.wall_of(config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
@@ -100,7 +100,7 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             found.advice,
         )
     else:
-        says = "commands run without confinement: config.yaml sets executor: host"
+        says = "commands run without a sandbox: config.yaml sets executor: host"
         yield warning("executor", says, "hermes config set executor confined")
 
 
@@ -278,7 +278,7 @@ def mcp_servers(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     for name, one in servers.configured(config).items():
         if one.settings.enabled and servers.HOST in one.settings.needs:
             fix = f"hermes config set mcp_servers.{name}.needs '[]'"
-            yield warning("mcp", f"{name} runs without confinement: its needs name host", fix)
+            yield warning("mcp", f"{name} runs without a sandbox: its needs name host", fix)
         try:
             one.check()
             one.opening()

@@ -1,4 +1,4 @@
-"""`hermes approvals`: list, give and revoke permissions, and show the log of commands that left their confinement."""
+"""`hermes approvals`: list, give and revoke permissions, and show the log of commands that left the sandbox."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def register(parser: Parser) -> None:
     add.add_argument("--hours", metavar="N", type=float, help="valid for N hours (default: until you revoke it)")
     add.add_argument("--person", metavar="ID", help="the person who gets it (default: the owner)")
     verbs.add(
-        "log", _log, "list commands that left their confinement, newest first, and who allowed it",
+        "log", _log, "list commands that left the sandbox, newest first, and who allowed it",
         "-n 20", "--json", db=True, json=True, limit=50,
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def _log(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         for left in exits
     ]
     document = [_exit_facts(db, left, used) for left in exits]
-    return output.list_answer(document, _EXITS, cells, nothing="No command has left its confinement.")
+    return output.list_answer(document, _EXITS, cells, nothing="No command has left the sandbox.")
 
 
 def _what(grant: Grant) -> str:

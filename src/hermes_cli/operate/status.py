@@ -24,6 +24,7 @@ from hermes_cli.sessions.list import listing
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError, HomeError
 from hermes_config.home import hermes_home
+from hermes_config.redaction import redacted
 from hermes_config.version import VERSION
 from hermes_state import SessionDB
 from hermes_state.errors import StateError
@@ -49,8 +50,8 @@ def _status(args: argparse.Namespace) -> CommandAnswer:
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
         "config_loads": False, "model": None, "database": None, "executor": None,
         "gateway": {"running": False}, "platforms": {}, "mcp_servers": [],
-        "prefix_breaks": None, "processes": None, "jobs": None, "budget": [], "conversations": [], "warnings": [],
-        "problems": [],
+        "prefix_breaks": None, "processes": None, "jobs": None, "questions": [], "budget": [], "conversations": [],
+        "warnings": [], "problems": [],
     }  # fmt: skip
     for part in (_folder, _configuration, _executor, _limits, _model, _mcp_servers, _gateway, _stored):
         try:
@@ -79,10 +80,10 @@ def _executor(home: Path, facts: dict[str, Any]) -> None:
 
     loaded = config.load()
     if loaded.approvals.mode == "off":
-        facts["warnings"].append("dangerous commands run without a question: approvals.mode is off")
+        facts["warnings"].append("rm -r and the like run in the sandbox without a question: approvals.mode is off")
     found = executor.wall_of(loaded)
     if found.wall == "host":
-        facts["warnings"].append("commands run without confinement: executor is host")
+        facts["warnings"].append("commands run without a sandbox: executor is host")
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 
@@ -154,6 +155,10 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
         facts["prefix_breaks"] = db.prefixes.break_count()
         facts["processes"] = db.processes.running_count()
         facts["jobs"] = {"active": db.jobs.active_count(), "next_at": db.jobs.next_due()}
+        facts["questions"] = [
+            {"id": one.id, "text": redacted(str(one.call.get("text") or "")), "expires_at": one.expires_at}
+            for one in db.approvals.pending()
+        ]
         facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
         used = db.budgets.used("day")[1]
         facts["budget"] = [_spent(one, used.of(one["unit"])) for one in facts["budget"]]
@@ -186,6 +191,9 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "jobs", f"{facts['jobs']['active']} active, next {'—' if then is None else text.moment(then)}{idle}"
     if facts["processes"]:
         yield "processes", f"{facts['processes']} in the background; hermes process list shows them"
+    if asked := facts["questions"]:
+        first = text.shorten(text.harmless(" ".join(asked[0]["text"].split())), 60)
+        yield "questions", f"{len(asked)} open, the oldest expires {text.when(asked[0]['expires_at'])}: {first}"
     if facts["prefix_breaks"] is not None:
         yield "prefix", text.counted(facts["prefix_breaks"], "break")
     for one in facts["budget"]:

@@ -108,7 +108,7 @@ def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, s
 
 def test_nothing_left_the_wall(db: SessionDB, named_store: str | Path, home: Path, run: Any) -> None:
     home.mkdir()
-    assert run("approvals", "log").out == "No command has left its confinement.\n"
+    assert run("approvals", "log").out == "No command has left the sandbox.\n"
 
 
 def test_a_permission_may_be_given_before_anybody_asks(

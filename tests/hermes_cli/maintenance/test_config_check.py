@@ -29,11 +29,11 @@ def _unwrapped(text: str) -> str:
 def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
     write(home, "model: demo\n")
     calm = _unwrapped(run(*command).out)
-    assert "without confinement" not in calm and "without a question" not in calm
+    assert "without a sandbox" not in calm and "without a question" not in calm
     write(home, "model: demo\nexecutor: host\napprovals: {mode: off}\n")
     said = _unwrapped(run(*command).out)
-    assert "commands run without confinement" in said
-    assert "dangerous commands run without a question" in said
+    assert "commands run without a sandbox" in said
+    assert "rm -r and the like run in the sandbox without a question" in said
 
 
 @pytest.mark.parametrize(
