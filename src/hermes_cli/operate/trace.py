@@ -49,7 +49,7 @@ class _Line(NamedTuple):
 
 def register(parser: Parser) -> None:
     parser.add_examples("last", "9d89e901a61cf0c7 --json", "last --request 1")
-    parser.add_argument("id", metavar="ID|last", help="a trace, a turn, or last for the newest accepted message")
+    parser.add_argument("id", metavar="ID|last", help="a trace, a turn, or last for the newest message")
     help_text = "print what the model received in call N of the turn, as hermes turns show counts them"
     parser.add_argument("--request", type=positive, metavar="N", help=help_text)
     add_json(parser)
@@ -57,11 +57,12 @@ def register(parser: Parser) -> None:
 
 
 def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
-    trace_id = db.traces.last() if args.id == "last" else args.id
-    moments = () if trace_id is None else db.traces.get(trace_id)
+    # `hermes -q` and a window's own turns have no stored message: then the newest turn.
+    trace_id = (db.traces.last() or "last") if args.id == "last" else args.id
+    moments = db.traces.get(trace_id)
     if args.request is not None:
-        return _request(db, str(trace_id or ""), args.request, stored=bool(moments))
-    if not moments and trace_id is not None:
+        return _request(db, trace_id, args.request, stored=bool(moments))
+    if not moments:
         trace_id, moments = _of_turn(db, trace_id)
     if not moments and args.id == "last":
         raise NoSuchTrace("no message has come in yet", hint="hermes gateway status shows the connected platforms.")
@@ -69,7 +70,7 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
     lines = sorted(_lines(db, moments), key=lambda line: line.at)
     day = time.strftime("%Y-%m-%d", time.localtime(lines[0].at))
-    title = output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim")
+    title = output.style(f"trace {text.harmless(trace_id)} · {day}", "dim")
     document = {"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]}
     return CommandAnswer(document, drawn="\n".join([title, *map(_drawn, lines)]))
 

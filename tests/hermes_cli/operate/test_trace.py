@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +172,12 @@ def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: S
     db.approvals.lapse()
     shown = run("trace", "last").out
     assert "nobody answered in time · waited for you 5.0 s" in shown and "done in 250 ms" in shown
+
+
+def test_the_last_of_a_home_without_messages_is_the_newest_turn(run: Callable[..., Any], home: Path) -> None:
+    assert run("chat", "-q", "hello", "--model", "demo").code == 0
+    assert "turn  fence 1" in run("trace", "last").out
+    assert '"model":"demo"' in run("trace", "last", "--request", "1").out
 
 
 def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
