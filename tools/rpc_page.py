@@ -84,9 +84,9 @@ EVENTS: dict[str, PageEvent] = {
     ),
     "session.title": PageEvent(about="The conversation has got a title.", fields="session_id, title"),
     "message.start": PageEvent(
-        about="A turn begins. `taken_up`: one that a lost process left behind; `elsewhere`: one with nothing that was "
+        about="A turn begins. `recovered`: one that a lost process left behind; `elsewhere`: one with nothing that was "
         "said at this session. What waits is not part of either.",
-        fields="taken_up?, elsewhere?",
+        fields="recovered?, elsewhere?",
     ),
     "message.user": PageEvent(
         about="Somebody said something in this conversation in another place: a phone, another terminal. `own`: it was "

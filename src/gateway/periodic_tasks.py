@@ -114,7 +114,7 @@ async def feed_search_index(db: SessionDB) -> None:
 
 async def recover_lost_turns(lanes: Lanes) -> None:
     """Recover turns of processes that died on other machines, after their leases have run out."""
-    await every(_RECOVER_SECONDS, lanes.recover, "take_up")
+    await every(_RECOVER_SECONDS, lanes.recover, "recover")
 
 
 async def recover_children(services: Services, approver: Approver) -> None:
@@ -148,7 +148,7 @@ async def _stop_shut_out(services: Services, children: Sequence[Child]) -> None:
 async def leave_children() -> None:
     """The process ends: leave delegated work that no turn waits for to the next process."""
     if (delegation := sys.modules.get("hermes_agent.delegation")) is not None:  # nothing was delegated otherwise
-        await delegation.put_down()
+        await delegation.leave_open()
 
 
 async def watch_answers(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:

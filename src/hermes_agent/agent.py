@@ -214,9 +214,9 @@ class AIAgent(Callbacks):
         """Keep the turn open when it is cancelled: another process will recover it."""
         self.signals.abandoned = True
 
-    def put_down(self) -> None:
+    def leave_open(self) -> None:
         """Cancel the turn and leave it open, from any thread: this process ends, and another one recovers the turn."""
-        self.signals.put_down()
+        self.signals.leave_open()
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -470,7 +470,7 @@ class AIAgent(Callbacks):
             elif journal.resumed:
                 result = await self._recover(journal, stop, request)
                 if request is not None:
-                    request.taken_up(result)
+                    request.recovered(result)
             else:
                 return journal
 

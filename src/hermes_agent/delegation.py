@@ -147,8 +147,8 @@ async def _run_child(db: SessionDB, child: Child, agent: AIAgent) -> None:
             told.append(asyncio.ensure_future(hooks.fire("subagent_start", **facts)))
 
     request = TurnRequest(
-        route=None, claim=(child.inbox_id,), lane=local_route(child.id), owe=lambda work, ending: None, began=began,
-        person_id=_person(child), identity=lambda work: _identity(child),
+        route=None, claim=(child.inbox_id,), lane=local_route(child.id), make_reply=lambda work, ending: None,
+        began=began, person_id=_person(child), identity=lambda work: _identity(child),
     )  # fmt: skip
     try:
         if child.state == "running":
@@ -265,15 +265,15 @@ def _left_behind(db: SessionDB, parent: ConversationId | None) -> list[Child]:
     return list(found.values())
 
 
-async def put_down(seconds: float = 2.0) -> None:
+async def leave_open(seconds: float = 2.0) -> None:
     """Leave all children of this process to the next one, because this one ends."""
     loop = asyncio.get_running_loop()
     for call in [one for one in _calls.values() if one.get_loop() is loop]:
         call.cancel()
-    await _put_down([run for run in list(_runs.values()) if run.task.get_loop() is loop], seconds)
+    await _leave_open([run for run in list(_runs.values()) if run.task.get_loop() is loop], seconds)
 
 
-async def _put_down(runs: Sequence[_Run], seconds: float) -> None:
+async def _leave_open(runs: Sequence[_Run], seconds: float) -> None:
     for run in runs:
         run.agent.abandon()
         run.task.cancel()
@@ -420,7 +420,7 @@ class Delegation:
             found = await asyncio.to_thread(self._children)
             runs = _runs_of(found)
             if self._turn.signals.abandoned:
-                await _put_down(runs, self._db.limits.tool_stop_ms / 2000)
+                await _leave_open(runs, self._db.limits.tool_stop_ms / 2000)
                 return
             for child in found:
                 if child.is_open:

@@ -145,7 +145,7 @@ class LocalCaller:
             return
         with _RpcClient() as client:
             opened = client.call("session.resume", session_id=row.chat_id, source=_SOURCE, limit=1)
-            client.call("session.take_up", session_id=opened["session_id"])
+            client.call("session.recover", session_id=opened["session_id"])
 
     async def cancel(self, row: InboxRow) -> None:
         if not await asyncio.to_thread(self._cancelled, row):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 _log = logging.getLogger("hermes.rpc")
-_PUTTING_DOWN_SECONDS = 0.8
+_LEAVE_OPEN_SECONDS = 0.8
 _PROCESS_SECONDS = 1.0
 """For turns that are released when the process ends; one that takes longer is lost with the process."""
 _Thread = threading.Thread  # as in `transports`
@@ -269,12 +269,12 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
             prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
         # Otherwise prompts stay in the store: the process that opens the conversation next answers them.
-        session.update(prompts=[], put_down=end_reason != "tui_close")
+        session.update(prompts=[], left_open=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
             else:  # nobody stopped it: the process that opens the conversation next continues it
-                agent.put_down()
+                agent.leave_open()
         live.approvals.leave()
     _finalize_session(session, end_reason)
     if agent is not None and live is not None:
@@ -285,12 +285,12 @@ def _close_all(end_reason: str) -> None:
     live = list(_sessions.items())
     for sid, _ in live:
         _teardown(sid, end_reason)
-    until = time.monotonic() + _PUTTING_DOWN_SECONDS
+    until = time.monotonic() + _LEAVE_OPEN_SECONDS
     while any(session.get("running") for _, session in live) and time.monotonic() < until:
         time.sleep(0.01)
     if (delegation := sys.modules.get("hermes_agent.delegation")) is not None:  # else nothing was delegated
         with contextlib.suppress(TimeoutError):
-            sync_loop.submit(delegation.put_down()).result(_PUTTING_DOWN_SECONDS)
+            sync_loop.submit(delegation.leave_open()).result(_LEAVE_OPEN_SECONDS)
 
 
 # -- agents ------------------------------------------------------------------------------------------------

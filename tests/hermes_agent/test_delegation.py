@@ -203,7 +203,7 @@ def test_a_conversation_has_only_so_many_tasks_at_work(
 
         async def go() -> None:
             await agent.arun_conversation("x")
-            await delegation.put_down()
+            await delegation.leave_open()
 
         run(go())
         said = [str(request.messages[-1]["content"]) for request in model.requests if not is_child(request)]

@@ -81,7 +81,7 @@ def test_a_trace_tells_the_life_of_a_message_in_order(db: SessionDB, clock: Cloc
         ("effect", "started"),
         ("effect", "finished"),
     ]
-    assert set(told[6:-1]) == {("inbox", "answered"), ("turn", "done"), ("outbox", "owed")}
+    assert set(told[6:-1]) == {("inbox", "answered"), ("turn", "done"), ("outbox", "stored")}
     assert told[-1] == ("outbox", "sent")
     assert [m.what for m in story if m.where == "event"] == ["turn.begun", "turn.done"]
     assert all("b" not in m.detail.get("chat_id", "") for m in story)

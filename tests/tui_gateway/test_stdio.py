@@ -388,7 +388,7 @@ def test_a_prompt_that_waits_when_the_server_is_killed_is_answered_by_the_next_o
         state = client.call("session.resume", session_id=made["stored_session_id"])
         assert state["queued"] and state["waiting"] == ["what is 6+6?"]
         sid = state["session_id"]
-        assert client.call("session.take_up", session_id=sid) == {"status": "streaming"}
+        assert client.call("session.recover", session_id=sid) == {"status": "streaming"}
         ends = [client.event("message.complete", sid)["text"] for _ in range(2)]
         messages = client.call("session.history", session_id=sid)["messages"]
         assert [one["text"] for one in messages] == [STORY, ends[0], "what is 6+6?", "6+6 = 12"]
@@ -408,9 +408,9 @@ def test_a_prompt_whose_process_died_before_the_first_turn_began_is_found_and_an
             )  # fmt: skip
     with StdioClient(demo_home) as client:
         sid = client.call("session.resume", session_id=conversation)["session_id"]
-        client.call("session.take_up", session_id=sid)
+        client.call("session.recover", session_id=sid)
         assert client.event("message.complete", sid)["text"] == "4+1 = 5"
-        assert client.call("session.take_up", session_id=sid) == {"status": "idle"}, "a living process keeps its own"
+        assert client.call("session.recover", session_id=sid) == {"status": "idle"}, "a living process keeps its own"
 
 
 def test_files_named_with_at_go_along_and_are_shown_by_name(demo_home: Path, tmp_path: Path) -> None:

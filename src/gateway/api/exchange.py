@@ -151,7 +151,7 @@ class Exchange:
 
 def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
     """Complete an exchange whose message has ended."""
-    item = None if row is None else owed(db, row)
+    item = None if row is None else reply_item(db, row)
     if item is not None:
         exchange.result = item.payload.get("result") or {"completed": True}
     if row is not None and row.state == "error":
@@ -164,7 +164,7 @@ def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
         exchange.refuse(unanswered(row))
 
 
-def owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
+def reply_item(db: SessionDB, row: InboxRow) -> OutboxItem | None:
     """The outbox item for a message; None when there is none. One or two reads by key."""
     keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
     if row.turn_id is not None:

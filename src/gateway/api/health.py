@@ -39,7 +39,7 @@ class HealthHandlers:
 
     async def detailed(self, request: Request) -> App:
         parts, db = self._parts, self._parts.services.db
-        queued, owed, dead = await asyncio.to_thread(
+        queued, pending, dead = await asyncio.to_thread(
             lambda: (db.inbox.queued_count(), db.outbox.owed_count(), db.outbox.dead_count())
         )
         platforms = {
@@ -49,7 +49,7 @@ class HealthHandlers:
         ready = await self._is_ready()
         return error_boundary.reply({
             "status": "ready" if ready else "no", "version": VERSION, "turns_running": parts.lanes.active,
-            "queued": queued, "owed": owed, "dead_letters": dead, "platforms": platforms,
+            "queued": queued, "pending": pending, "dead_letters": dead, "platforms": platforms,
         })  # fmt: skip
 
     async def metrics(self, request: Request) -> App:

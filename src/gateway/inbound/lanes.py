@@ -416,7 +416,7 @@ class Lanes:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
             for row in await asyncio.to_thread(self._backlog.forgotten, known):
                 self.take(row)
-        found = [*await asyncio.to_thread(self._backlog.left_behind), *await self._backlog.answered()]
+        found = [*await asyncio.to_thread(self._backlog.abandoned), *await self._backlog.answered()]
         self._worker.waited_for.intersection_update(turn.id for turn in found)
         new = 0
         for turn in found:

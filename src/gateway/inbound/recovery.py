@@ -61,7 +61,7 @@ class Recovery:
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
         self._services, self._commands, self.tell = services, commands, tell
 
-    def left_behind(self) -> list[Turn]:
+    def abandoned(self) -> list[Turn]:
         """Running turns whose process is dead. Blocks."""
         db = self._services.db
         found = []

@@ -179,7 +179,7 @@ class LaneWorker:
         metrics.follow_trace(turn.trace_id)
         source, rows = await self._backlog.source_and_rows(turn)
         if source is None:
-            _log.warning("a dead process's turn has no route", extra={"action": "left_behind", "turn": turn.id})
+            _log.warning("a dead process's turn has no route", extra={"action": "abandoned_turn", "turn": turn.id})
             await self._backlog.forgo(turn, "its route is gone")  # other routes of the conversation wait for its end
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
@@ -316,8 +316,8 @@ class LaneWorker:
         def run(conn: Connection) -> None:
             for one in running.rows:
                 if inbox.take_command_in(conn, one.id):
-                    owed = reply if one is row else None
-                    inbox.end_command_in(conn, one.id, "error", reason=said, reply=owed)
+                    answer = reply if one is row else None
+                    inbox.end_command_in(conn, one.id, "error", reason=said, reply=answer)
 
         await queued(self._services.db.engine, run)
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from gateway.api.exchange import owed
+from gateway.api.exchange import reply_item
 from hermes_agent.approvals.types import question_of
 from hermes_agent.messages import text_of
 from hermes_config import redaction
@@ -97,7 +97,7 @@ def state_of(db: SessionDB, row: InboxRow) -> AskState:
             questions=questions, updated_at=updated, kept_days=db.limits.inbox_done_days,
             text=f"it waits for permission: {_line(questions[0])}" if questions else waits,
         )  # fmt: skip
-    item = owed(db, row)
+    item = reply_item(db, row)
     text = str(item.payload.get("text") or "") if item is not None else "" if turn is None else _answer(db, turn)
     stopped = row.state == "dropped" or (turn is not None and turn.state == "cancelled")
     failed = row.state not in ("answered", "silent")

@@ -1,8 +1,8 @@
 """Makes the outbox item with a turn's answer.
 
-The agent calls `owe` before the commit that ends the turn. The item is stored in that commit, so an answer cannot be
-lost between the model and the outbox. A turn without an answer gets no item: the model chose silence, or the person
-stopped the turn before any text was shown.
+The agent calls `make_reply` before the commit that ends the turn. The item is stored in that commit, so an answer
+cannot be lost between the model and the outbox. A turn without an answer gets no item: the model chose silence, or the
+person stopped the turn before any text was shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def may_be_silence(text: str) -> bool:
     return any(marker.startswith(text.strip()) for marker in SILENCE)
 
 
-def owe(
+def make_reply(
     work: Work,
     ending: TurnEnd,
     *,

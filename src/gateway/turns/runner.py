@@ -296,13 +296,13 @@ class TurnRunner:
         return shown
 
     def _turn_request(self, running: RunningTurn, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
-        def taken_up(result: Result | None) -> None:
+        def recovered(result: Result | None) -> None:
             if result is None:
                 self._deliverer.wake()
             else:
                 self._ended(result, [] if shown is None else [shown])
 
-        return turn_request(running, shown, watchers, holder=self._services.holder, taken_up=taken_up)
+        return turn_request(running, shown, watchers, holder=self._services.holder, recovered=recovered)
 
     # -- after -------------------------------------------------------------------------------------------
 

@@ -204,18 +204,18 @@ def turn_request(
     watchers: list[Watcher],
     *,
     holder: str,
-    taken_up: Callable[[dict[str, Any] | None], None],
+    recovered: Callable[[dict[str, Any] | None], None],
 ) -> TurnRequest:
     """What the agent is asked to do with the turn's rows, and whom it tells."""
     route = running.route
     account = running.rows[-1].account if running.rows else ""
     job = str(running.own.get("name") or "")
 
-    def owe(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
+    def make_reply(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
         if work.turn.route != route:
             return None  # a terminal's turn that is recovered here: it has no chat
         stands = "" if shown is None else shown.shown
-        return reply.owe(
+        return reply.make_reply(
             work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands, job=job,
             held=running.held,
         )  # fmt: skip
@@ -226,8 +226,8 @@ def turn_request(
             one.began(work)
 
     return TurnRequest(
-        route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
-        person_id=running.person_id, role=running.role,
+        route=route, claim=tuple(row.id for row in running.rows), make_reply=make_reply, began=began,
+        recovered=recovered, person_id=running.person_id, role=running.role,
         questions_stay_open=running.source.platform is not Platform.API_SERVER,
         unsent=running.source.platform is Platform.LOCAL,
         identity=lambda work: _identity(work, running.source_for(work), route, held=running.held),

@@ -143,7 +143,7 @@ class Signals:
             self.message = message if message is not None else self.message
             self._loop.call_soon_threadsafe(self._stop.set)
 
-    def put_down(self) -> None:
+    def leave_open(self) -> None:
         """Cancel the turn and leave it open for another process to recover. Thread-safe."""
         with self._lock:
             if self._loop is None or self._task is None or self._loop.is_closed():

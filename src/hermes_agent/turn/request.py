@@ -1,10 +1,10 @@
 """A turn on behalf of a chat: which inbox rows it answers, and the reply that is stored with its end.
 
-The turn claims the rows in the transaction that opens it. `owe` makes the reply from the turn's end, and the
-transaction that ends the turn stores the reply, so a crash can neither lose nor repeat an answer. `owe` is pure and
-quick: it runs before the commit and must not touch the store. It gets the turn's own `Work`, because an agent may first
-have to finish another turn, which a lost process left open: of the same route, of a terminal, or, for a request without
-a route, of any.
+The turn claims the rows in the transaction that opens it. `make_reply` makes the reply from the turn's end, and the
+transaction that ends the turn stores the reply, so a crash can neither lose nor repeat an answer. `make_reply` is pure
+and quick: it runs before the commit and must not touch the store. It gets the turn's own `Work`, because an agent may
+first have to finish another turn, which a lost process left open: of the same route, of a terminal, or, for a request
+without a route, of any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TurnEnd:
     facts: Mapping[str, Any]
 
 
-Owe = Callable[[Work, TurnEnd], NewOutboxItem | None]
+MakeReply = Callable[[Work, TurnEnd], NewOutboxItem | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class TurnRequest:
     """The ids of inbox rows; the turn is opened only if all of them are still queued."""
     lane: SessionKey | None = None
     """The route of those rows, for a terminal's turn, which has no route itself."""
-    owe: Owe
+    make_reply: MakeReply
     began: Callable[[Work], None] = lambda work: None
     """Called when this turn, or one that was left open, has its row."""
-    taken_up: Callable[[dict[str, Any] | None], None] = lambda result: None
+    recovered: Callable[[dict[str, Any] | None], None] = lambda result: None
     """Called with the result of a turn that was left open, before this one begins; None: nothing to answer."""
     person_id: PersonId | None = None
     """The sender of this turn's message: in a group, people share one agent, each with their own permissions."""
@@ -52,7 +52,7 @@ class TurnRequest:
     questions_stay_open: bool = False
     """Whether an unanswered permission question leaves the turn waiting (`approvals.open_hours`) or counts as no."""
     unsent: bool = False
-    """Whether the answer stays in its conversation: it counts as one although `owe` makes no reply."""
+    """Whether the answer stays in its conversation: it counts as one although `make_reply` makes no reply."""
     identity: Callable[[Work], TurnIdentity] | None = None
     """Makes the turn's origin, as tools and their child processes see it."""
 

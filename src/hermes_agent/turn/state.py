@@ -164,4 +164,4 @@ class TurnRun:
         if self.request is None:
             return None
         facts = result.facts_of(outcome, session_id=self.journal.session_id)
-        return self.request.owe(self.journal.work, TurnEnd(state=state, text=outcome.text, facts=facts))
+        return self.request.make_reply(self.journal.work, TurnEnd(state=state, text=outcome.text, facts=facts))

@@ -147,7 +147,7 @@ class LineChat:
             catalog = await self._client.ask("commands.catalog")
             self._commands += [str(pair[0]) for pair in catalog.get("pairs") or ()]
         else:
-            await self._client.ask("session.take_up", session_id=self._sid)
+            await self._client.ask("session.recover", session_id=self._sid)
 
     def _greet(self, state: Payload) -> None:
         """Show the greeting, the end of the conversation so far, and the remarks."""
@@ -184,7 +184,7 @@ class LineChat:
     async def _take_up(self) -> bool:
         """Recover the unfinished turn of a dead process; return whether there is one."""
         self._over.clear()
-        return (await self._client.ask("session.take_up", session_id=self._sid)).get("status") == "streaming"
+        return (await self._client.ask("session.recover", session_id=self._sid)).get("status") == "streaming"
 
     async def _ends(self) -> None:
         await self._over.wait()

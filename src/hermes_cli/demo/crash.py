@@ -71,8 +71,8 @@ def _started(home: Path, *, after: int) -> int | None:
 def _ended(db: SessionDB, rows: list[InboxRow]) -> list[InboxRow] | None:
     """Return the rows once each has an outcome and its deliveries have ended; else None."""
     now = [db.inbox.get(row.id) or row for row in rows]
-    owed = [item for row in now for item in _answers(db, row)]
-    settled = all(row.ended_at is not None for row in now) and all(item.ended_at is not None for item in owed)
+    answers = [item for row in now for item in _answers(db, row)]
+    settled = all(row.ended_at is not None for row in now) and all(item.ended_at is not None for item in answers)
     return now if settled else None
 
 

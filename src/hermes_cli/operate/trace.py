@@ -32,7 +32,7 @@ _SOURCES = {
     "children": ("delegation", "the results of the delegated work, stored"),
 }  # fmt: skip
 """Where a row of Hermes's own came from, by the kind in its message id."""
-_OWED = "pending; a running gateway sends it"
+_PENDING = "pending; a running gateway sends it"
 
 
 class NoSuchTrace(HermesError):
@@ -142,12 +142,12 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
             yield _Line(moment.at, f"tool  {facts['tool']}", "started; its outcome is unknown")
         elif moment.where == "approval":
             yield _Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
-        elif moment.where == "outbox" and moment.what != "owed":
+        elif moment.where == "outbox" and moment.what != "stored":
             yield _outbox(moment, shown)
-    settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
+    settled = {one.ref for one in moments if one.where == "outbox" and one.what != "stored"}
     for moment in moments:
         if moment.where == "outbox" and moment.ref not in settled:
-            yield _outbox(replace(moment, at=moments[-1].at, what=_OWED), shown)
+            yield _outbox(replace(moment, at=moments[-1].at, what=_PENDING), shown)
 
 
 def _worked(moments: tuple[Moment, ...], end: Moment) -> float:

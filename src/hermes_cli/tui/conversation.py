@@ -114,7 +114,7 @@ class Conversation:
         said_something = self.count or self.unsent.queue
         if sid != self.sid or not said_something or self.running or self._status.by_gateway():
             return False
-        return (await self._client.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
+        return (await self._client.ask("session.recover", session_id=sid)).get("status") == "elsewhere"
 
     async def _take_up_later(self, sid: str) -> None:
         with contextlib.suppress(
@@ -293,7 +293,7 @@ class Conversation:
         self._turn.forget()
         self.running = True
         self.count += 1
-        if not (payload.get("taken_up") or payload.get("elsewhere")):
+        if not (payload.get("recovered") or payload.get("elsewhere")):
             self.unsent.sent = None
             self._flush()
         self._status.show("working")

@@ -82,7 +82,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
         raise UsageError("there is no such folder", where=str(path.parent))
     if path.suffix == ".zip":
         copy_all.export_store(store, path, progress=progress)
-        return replace(verify(path, limits=store.limits), left=store.engine.read(kept.left_behind))
+        return replace(verify(path, limits=store.limits), left=store.engine.read(kept.not_copied))
     if not isinstance(store.engine, SqliteEngine):
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
     with sqlite_copy.reading(store.engine.path) as source:

@@ -65,7 +65,7 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
                 verify(table, kept.rows(theirs, table), kept.rows(ours, table), steps.add)
 
         target.write(copy)
-        return counts, _mark(theirs), kept.left_behind(theirs)
+        return counts, _mark(theirs), kept.not_copied(theirs)
 
     try:
         copied, before, left = source.read(run, snapshot=True)

@@ -71,7 +71,7 @@ def make_columns(conn: Connection) -> None:
         conn.run(statement)
 
 
-def left_behind(conn: Connection) -> dict[str, int]:
+def not_copied(conn: Connection) -> dict[str, int]:
     """Rows of other tables, by table: virtual ones, and on PostgreSQL all others of the schema."""
     known = tables.LOCAL | {table.name for table in (*tables.every(), *tables.KEPT)}
     if conn.dialect == "sqlite":

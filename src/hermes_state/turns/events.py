@@ -112,7 +112,7 @@ def _event(row: Row) -> Event:
     return Event(*columns.decoded(row, 6))
 
 
-_FIRST_EVENT = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "owed"}
+_FIRST_EVENT = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "stored"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def _resume(call: RpcCall) -> Result:
             coming.enter_context(session["transport"].expecting())
         if db.get_session(tip) is not None:
             db.ledger.reopen(tip)
-        prompt.recover(session)
+        prompt.adopt_prompts(session)
         services.build(sid, session)
         return session_view.join_session(services, sid, session, call.params)
 

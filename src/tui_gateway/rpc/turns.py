@@ -54,12 +54,12 @@ def _submit(call: RpcCall) -> Result:
 
 
 @method(
-    "session.take_up", SID, errors=(4001,),
+    "session.recover", SID, errors=(4001,),
     result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway recovers it)",
 )  # fmt: skip
 def _take_up(call: RpcCall) -> Result:
     """Recover the turn and prompts of a dead process now, without waiting for the next prompt."""
-    return prompt.take_up(call)
+    return prompt.recover(call)
 
 
 @method(

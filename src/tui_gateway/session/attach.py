@@ -89,14 +89,14 @@ def turn_request(
     """
     sources = {} if session_id is None else _running_sources(db, session_id)
 
-    def owe(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
+    def make_reply(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
         if work.turn.route is None:
             return None
         source = source_of(work.inbox[-1]) if work.inbox else sources.get(work.turn.route)
         # The chat's present content is unknown here; the delivery replaces it with the answer.
-        return reply.owe(work, ending, source=source, shown=ending.text or "")
+        return reply.make_reply(work, ending, source=source, shown=ending.text or "")
 
-    return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
+    return TurnRequest(route=None, claim=claim, lane=lane, make_reply=make_reply, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

@@ -78,8 +78,8 @@ def submit(call: RpcCall) -> Result:
     return {"status": "queued" if first is None else "streaming", "driver": "here", **named}
 
 
-def take_up(call: RpcCall) -> Result:
-    """`session.take_up`: recover the turn and prompts of a dead process, without waiting for the next prompt."""
+def recover(call: RpcCall) -> Result:
+    """`session.recover`: recover the turn and prompts of a dead process, without waiting for the next prompt."""
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     with session["history_lock"]:
         other = call.live.other_turn()
@@ -107,7 +107,7 @@ def steer(session: Session, text: str) -> bool:
         return False
 
 
-def recover(session: Session) -> None:
+def adopt_prompts(session: Session) -> None:
     """Adopt the queued prompts of a dead process when a conversation is opened."""
     with session["history_lock"]:
         _adopt(session, session["live"].left_prompts())
@@ -366,7 +366,7 @@ class PromptLane:
         """After a turn: texts that came too late for it become prompts again, before all others. A prompt whose turn
         did not begin gets its outcome, unless this process ends: then the next one answers it."""
         session = self._session
-        if self.live is None or session["put_down"]:
+        if self.live is None or session["left_open"]:
             return
         inbox = self.live.db.inbox
         with session["history_lock"]:
@@ -437,7 +437,7 @@ class PromptLane:
         with self._services.still(self._sid, self._session) as following:
             seen = None if following is None else following.release_turn()
             if seen is None:
-                self._tell("message.start", {"taken_up": True})
+                self._tell("message.start", {"recovered": True})
             elif self._session["inflight_turn"] is not None:
                 self._session["inflight_turn"]["assistant"] = seen
         return seen or ""

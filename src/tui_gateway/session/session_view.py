@@ -62,7 +62,7 @@ def open_session(
         "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
         "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
         "agent_build_started": False, "agent_build": None, "created_at": now, "last_active": now, "inflight_turn": None,
-        "prompts": [], "steered": [], "put_down": False, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
+        "prompts": [], "steered": [], "left_open": False, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,

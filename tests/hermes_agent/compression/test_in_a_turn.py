@@ -188,7 +188,7 @@ def test_a_compression_that_is_put_down_is_left_for_the_next_process(db: Session
         async def put_down() -> None:
             compressing = asyncio.create_task(agent.compress())
             await hold.reached()
-            agent.put_down()
+            agent.leave_open()
             await asyncio.wait({compressing}, timeout=10)
 
         run(put_down())

@@ -33,7 +33,7 @@ def accept(db: SessionDB, number: int, text: str = "hello", person: str | None =
     ).row  # fmt: skip
 
 
-def owe(work: Work, ending: TurnEnd) -> NewOutboxItem:
+def make_reply(work: Work, ending: TurnEnd) -> NewOutboxItem:
     numbers = ",".join(row.message_id for row in work.inbox)
     return NewOutboxItem(
         dedup_key=f"answer:{work.turn.id}", platform="telegram", chat_id="42", sender="us",
@@ -42,7 +42,7 @@ def owe(work: Work, ending: TurnEnd) -> NewOutboxItem:
 
 
 def turn_request(*rows: InboxRow, **more: Any) -> TurnRequest:
-    return TurnRequest(route=ROUTE, claim=tuple(row.id for row in rows), owe=owe, **more)
+    return TurnRequest(route=ROUTE, claim=tuple(row.id for row in rows), make_reply=make_reply, **more)
 
 
 def outcomes(db: SessionDB) -> list[tuple[str, str]]:

@@ -83,7 +83,7 @@ def test_every_method_takes_and_gives_what_the_page_says(demo_home: Path, tmp_pa
         assert client.call("session.list")["sessions"] and client.call("session.most_recent")["session_id"]
         assert client.call("session.active_list", current_session_id=sid)["sessions"]
         assert client.call("session.steer", session_id=sid, text="x")["status"] == "rejected"
-        assert client.call("session.take_up", session_id=sid) == {"status": "idle"}
+        assert client.call("session.recover", session_id=sid) == {"status": "idle"}
         assert client.call("delegation.status", session_id=sid)["active"] == []
         assert client.call("subagent.interrupt", subagent_id="child_x") == {"status": "over"}
         client.say(sid, "run sleep 60 in the background")

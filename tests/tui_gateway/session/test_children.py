@@ -57,7 +57,7 @@ def test_a_terminal_shows_its_children_and_the_next_one_continues_them(home: Pat
         chat = active["parent_id"]
         with StdioClient(home) as client:
             sid = client.call("session.resume", session_id=chat)["session_id"]
-            assert client.call("session.take_up", session_id=sid) == {"status": "streaming"}
+            assert client.call("session.recover", session_id=sid) == {"status": "streaming"}
             assert client.event("message.complete", sid)["text"] == "Both."
         told = [message["content"] for message in db.get_messages(chat) if message["role"] == "tool"]
         assert len(told) == 1 and "report a" in told[0] and "report b" in told[0]
