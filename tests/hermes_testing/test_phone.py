@@ -66,7 +66,7 @@ class Window(Terminal):
 def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
     ada = fake.person("ada")
     with Window(tmp_path) as window:
-        assert "pretend Telegram" in window.frame("Nothing yet. Write something to Hermes.")
+        assert "pretend Telegram" in window.frame("Nothing yet. Write to Hermes.")
         window.type("hello 京都")
         fake.wait(lambda: len(ada.messages()) == 1, "the message")
         bot(fake, "sendChatAction", chat_id=ada.id, action="typing")

@@ -305,8 +305,10 @@ class IntroBlock(ScreenBlock):
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         made = Text.assemble(("─" * width, inks.dim))
         for at, (label, said) in enumerate(self._card):
-            made.append(f"\n{words.harmless(label)}", style=inks.dim if at else "bold")
-            made.append(words.harmless(said))
+            label, start = words.harmless(label), len(made) + 1
+            line = f"{label}{words.harmless(said)}"
+            made.append("\n" + "\n".join(_broken(line, len(label), width, inks.console) if at else [line]))
+            made.stylize(inks.dim if at else "bold", start, start + len(label))
         return markdown.drawn(made, width, inks)
 
 

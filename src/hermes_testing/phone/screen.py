@@ -57,7 +57,7 @@ def lines(chat: Json, width: int, style: Style) -> list[str]:
     messages = chat["messages"]
     if not messages:
         return [
-            style.paint(f"Nothing yet. Write something to {harmless(chat['title'])}.".center(width).rstrip(), "2"),
+            style.paint(f"Nothing yet. Write to {harmless(chat['title'])}.".center(width).rstrip(), "2"),
             "",
         ]
     pressable = buttons(messages)
