@@ -315,9 +315,9 @@ TOOL = Tool(
     toolset="file",
     description=(
         "Change parts of files. Mode replace (default): `old_string` in `path` becomes `new_string`; it must be found"
-        " exactly once unless replace_all is set, small differences in blanks are forgiven. Mode patch: `patch` is a"
+        " exactly once unless replace_all is set, differences in whitespace are forgiven. Mode patch: `patch` is a"
         " unified diff or a `*** Begin Patch` text with *** Add/Update/Delete File sections, over any number of files."
-        " All of it is applied or nothing."
+        " All of it is applied, or nothing."
     ),
     parameters=parameters(
         mode=value("string", "Default replace.", enum=["replace", "patch"]),

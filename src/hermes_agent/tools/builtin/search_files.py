@@ -205,8 +205,8 @@ TOOL = Tool(
     toolset="file",
     description=(
         "Find lines by a regular expression (target content), or files by a glob such as src/**/test_*.py (target"
-        " files; * lists everything), instead of grep, find or ls. What .gitignore names, binary files and files that"
-        " may hold credentials are left out."
+        " files; * lists everything), instead of grep, find or ls. Leaves out what .gitignore names, binary files"
+        " and files that may hold credentials."
     ),
     parameters=parameters(
         "pattern",

@@ -122,7 +122,7 @@ TOOL = Tool(
     description=(
         "Look into past conversations with this person, when they refer to something from before. With `query`: the"
         ' messages with these words (OR, NOT, a "phrase", prefix*). Without: the newest conversations. With'
-        " `session_id`: read there."
+        " `session_id`: read in that conversation."
     ),
     parameters=parameters(
         query=value("string", "Words to look for."),

@@ -209,11 +209,11 @@ TOOL = Tool(
     toolset="terminal",
     description=(
         "Run a shell command (bash) and get its output and exit code. Each call is a new shell in the working"
-        " directory, without a terminal or input: use non-interactive flags. Commands run confined: only the working"
-        " directory is kept (/tmp and the home vanish with the command), there is no network but a private loopback and"
-        " secret files are hidden. What plainly needs more asks a person by itself; if a command fails only for being"
-        " confined, run exactly it with outside=true, which asks. What was not approved must not be tried in other"
-        " words. For files use the file tools."
+        " directory, without a terminal or input: use non-interactive flags. Commands run in a sandbox: only the"
+        " working directory is kept (/tmp and the home vanish with the command), the only network is a private loopback,"
+        " and secret files are hidden. A person is asked about a command that plainly needs more. If a command fails only"
+        " because of the sandbox, run exactly the same one with outside=true, which asks. Do not try a denied command"
+        " in other words. For files use the file tools."
     ),
     parameters=parameters(
         "command",

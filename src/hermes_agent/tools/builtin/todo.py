@@ -70,8 +70,8 @@ TOOL = Tool(
     name="todo",
     toolset="todo",
     description=(
-        "Your list for work of three steps or more; without todos you read it. `todos` becomes the whole list, or with"
-        " merge changes the items of the same id and adds new ones. Keep exactly one item in_progress."
+        "Your list for work of three steps or more; a call without `todos` reads it. `todos` replaces the whole list,"
+        " or with merge changes the items with the same ids and adds new ones. Keep exactly one item in_progress."
     ),
     parameters=parameters(
         todos={

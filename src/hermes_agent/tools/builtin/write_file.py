@@ -27,8 +27,8 @@ TOOL = Tool(
     name="write_file",
     toolset="file",
     description=(
-        "Write a file: `content` becomes all of it, what was there before is gone, missing folders are made. To change"
-        " a part of a file use patch."
+        "Write a whole file: `content` replaces everything in it, and missing folders are made. To change a part of a"
+        " file use patch."
     ),
     parameters=parameters(
         "path",
