@@ -1,4 +1,4 @@
-"""What a request to Anthropic's messages must look like, with the words in which the provider says what is wrong."""
+"""Checks requests to Anthropic's Messages API, and refuses wrong ones in the provider's words."""
 
 from __future__ import annotations
 

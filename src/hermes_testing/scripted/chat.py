@@ -1,5 +1,5 @@
-"""What a chat-completions request must look like, with the words in which OpenAI (or, where it is more lenient, vLLM,
-Mistral or llama.cpp) says what is wrong.
+"""Checks chat-completions requests, and refuses wrong ones in the words of OpenAI (or, where OpenAI is more lenient,
+of vLLM, Mistral or llama.cpp).
 """
 
 from __future__ import annotations

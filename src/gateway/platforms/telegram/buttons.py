@@ -1,8 +1,8 @@
 """The data of a button: its answer with a seal, within Telegram's 64 bytes.
 
-A client of one's own can press buttons that were never shown, so the data has a seal made with the bot's token over the
-chat and the answer: what comes back is what we sent, to this chat. It survives a restart because nothing of it is kept
-here. A seal gives no rights: who pressed is told by Telegram, and whether they may is decided behind the inbox.
+A modified client can send data of buttons that no message ever showed. So the data carries a seal, made with the bot's
+token over the chat and the answer: only data that we sent to this chat comes back. A restart does not matter, because
+nothing of it is stored. A seal gives no rights: Telegram says who pressed, and later code decides whether they may.
 """
 
 from __future__ import annotations

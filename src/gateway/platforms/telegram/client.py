@@ -1,8 +1,8 @@
 """The connection to Telegram: one HTTP client for python-telegram-bot's `Bot`, and one for each file.
 
 Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
-a thread. The libraries write the address of each request, and with it the token, to the log at level INFO, what we send
-at DEBUG, and with each page of a proxy's a traceback: they are held to what nobody else would tell.
+a thread. At INFO the libraries log the address of each request, which contains the token; at DEBUG, everything we
+send; and a traceback for each error page of a proxy. So their loggers are limited to what nobody else reports.
 """
 
 from __future__ import annotations

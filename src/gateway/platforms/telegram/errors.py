@@ -1,10 +1,10 @@
 """What Telegram's errors mean: for a piece that was sent, and for the operator.
 
-The one question that matters after a failed send is whether the message may stand in the chat all the same. Telegram's
+The one question that matters after a failed send is whether the message may be in the chat nevertheless. Telegram's
 own "no" (400, 403, 429) means that it does not. So does a connection that could not be made. Everything else, a
 time-out, a connection that broke, a 5xx of whatever stands before Telegram, leaves it open.
 
-The token is a part of every address, so no text of an error leaves here unless the token was taken out.
+The token is part of every address, so it is removed from every error text that leaves this module.
 """
 
 from __future__ import annotations

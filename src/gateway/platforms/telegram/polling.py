@@ -1,9 +1,9 @@
 """Polls Telegram for updates.
 
-An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
+An update is acknowledged by asking for the ones after it, so the offset moves past an update only when `take` has
 returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
 raises, everything from there on is asked for again after a few seconds. Within an answer updates are taken by their
-number, whatever order they came in; that one comes twice is harmless, the inbox knows it.
+number, whatever order they came in; one that comes twice is harmless, because the inbox knows it.
 
 The offset is a durable cursor: it is stored in the transaction that stores the message it stands behind, and a new
 process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number

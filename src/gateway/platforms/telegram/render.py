@@ -1,10 +1,10 @@
 """Markdown, as models write it, to messages in Telegram's HTML.
 
-Bold, italic, struck, code, code blocks with their language, links and quotes are Telegram's own. What Telegram has not
+Bold, italic, struck, code, code blocks with their language, links and quotes are Telegram's own. What Telegram lacks
 is written with what it has: a heading is bold, a list has bullets and numbers, a table is an aligned code block, a
 picture is a link with its text. Raw HTML is text. Blank lines stand where the author left them, line breaks stay.
 
-Every text becomes something: one that renders to nothing, or that a parser could be kept busy with, is sent as it is.
+Every text becomes something: one that renders to nothing, or that would keep a parser busy, is sent as it is.
 `pieces` is pure and repeatable.
 """
 

@@ -1,7 +1,7 @@
 """Set-up of a bot: checks the token, and finds out which account is the owner's.
 
-For set-up, while no gateway polls. The owner proves to be the person at this machine by sending the code that its
-terminal shows. What other people wrote meanwhile is looked at and not acknowledged, so the gateway still gets it.
+For set-up, while no gateway polls. Owners prove that they sit at this machine by sending the code that its terminal
+shows. What other people write meanwhile is read but not acknowledged, so the gateway still gets it.
 """
 
 from __future__ import annotations

@@ -210,10 +210,10 @@ TOOL = Tool(
     description=(
         "Run a shell command (bash) and get its output and exit code. Each call is a new shell in the working"
         " directory, without a terminal or input: use non-interactive flags. Commands run in a sandbox: only the"
-        " working directory is kept (/tmp and the home vanish with the command), the only network is a private loopback,"
-        " and secret files are hidden. A person is asked about a command that plainly needs more. If a command fails only"
-        " because of the sandbox, run exactly the same one with outside=true, which asks. Do not try a denied command"
-        " in other words. For files use the file tools."
+        " working directory is kept (/tmp and the home vanish with the command), the only network is a private"
+        " loopback, and secret files are hidden. A person is asked about a command that plainly needs more. If a"
+        " command fails only because of the sandbox, run exactly the same one with outside=true, which asks. Do not"
+        " try a denied command in other words. For files use the file tools."
     ),
     parameters=parameters(
         "command",
