@@ -163,7 +163,7 @@ def is_offered(job: Job, *, later: bool) -> bool:
 
 
 def found_late(job: Job, about: Mapping[str, Any], *, waited: bool, later: bool) -> NewOutboxItem | None:
-    """Tell a chat of occurrences that were stored in time, and found too late. `waited`: for an earlier run."""
+    """Tell a chat about occurrences that were stored in time but found too late. `waited`: for another run."""
     begins = "A run took so long that I left out what was due meanwhile:" if waited else OFFLINE
     line = _missed_line(job, about)
     return _notice(job, [line], offered=is_offered(job, later=later), begins=begins, what="late")

@@ -34,7 +34,7 @@ async def ask_beside(
 ) -> str:
     """`ask` the task's own model; `main` without one, if the question is too long for it, or if it fails.
 
-    `seconds`: for each of the two; the first one has half of `limits.summary_seconds` else.
+    `seconds`: the time limit of each of the two; by default the first gets half of `limits.summary_seconds`.
     """
     cheaper = providers.auxiliary(setup.config, task)
     if cheaper is not None and cheaper != main:

@@ -130,7 +130,7 @@ class LocalCaller:
         return found[-1] if found else None
 
     def is_own(self, row: InboxRow) -> bool:
-        """Whether it was sent from a terminal of this home: whoever is at one may read all of them."""
+        """Whether the message was sent from a terminal of this home; anybody at one may read all of them."""
         return row.platform == LOCAL or row.message_id.startswith(BESIDE)
 
     async def follow(self, row: InboxRow) -> None:
@@ -152,7 +152,7 @@ class LocalCaller:
             await asyncio.to_thread(self._cancelled, row)  # a turn has taken it meanwhile
 
     def _cancelled(self, row: InboxRow) -> bool:
-        """Stop it as it stands now; False if it was waiting for a turn, and is not any more."""
+        """Cancel the message in its present state; False if it waited for a turn and has begun one meanwhile."""
         now = self.db.inbox.get(row.id)
         turn = None if now is None or now.turn_id is None else self.db.turns.get(now.turn_id)
         if now is None or now.state in OUTCOMES:

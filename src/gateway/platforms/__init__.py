@@ -1,6 +1,6 @@
 """Platforms: the contract between the gateway and chat services.
 
-`base` is the contract; start there. `registry` knows what there is, `context` is what an adapter is offered,
+`base` is the contract; start there. `registry` lists the platforms, `context` is what an adapter gets,
 `connections` keeps adapters connected, `splitting` cuts long texts. Each folder is one platform: its `register(ctx)`
 makes the call that a plug-in makes.
 """

@@ -67,7 +67,7 @@ class Connections:
         return found
 
     def _asked(self, platform: Platform, adapter: BasePlatformAdapter) -> Health:
-        """An adapter's own health. One that cannot say it has a problem, and the others are heard all the same."""
+        """An adapter's own health. An adapter that cannot report it has a problem; the others are still asked."""
         try:
             own = adapter.health()
             if not isinstance(own, Health):

@@ -203,7 +203,7 @@ def _parts(found: re.Match[str]) -> _Address:
 
 
 class UnknownTarget(NamedTuple):
-    """A target that nobody who may name one has named."""
+    """A target that no authorised person has named."""
 
     value: str
     """`TOOL ARGUMENT=VALUE`, which a permission names."""

@@ -156,7 +156,7 @@ def _is_host(host: str) -> bool:
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether anybody on the Internet can be meant by it."""
+    """Whether the address belongs to the public Internet."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)

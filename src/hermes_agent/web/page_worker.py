@@ -67,7 +67,7 @@ _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", 
 
 
 def is_hidden(own: dict[str, str]) -> bool:
-    """Whether a person would not see an element with these attributes, as far as they say so themselves."""
+    """Whether these attributes hide an element from a person."""
     if not own:
         return False
     if "hidden" in own or _HIDDEN_NAMES.search(own.get("class", "")):
@@ -108,7 +108,7 @@ class Tree(HTMLParser):
             self.stack.append(node)
 
     def close_before(self, tags: set[str]) -> None:
-        """End the elements that a new one ends unsaid: a row ends the row before it, and its cells."""
+        """Close the elements that a new one closes implicitly: a row ends the row before it, and its cells."""
         place = len(self.stack)
         while place > 1 and (self.stack[place - 1].tag in tags or self.stack[place - 1].tag not in _BLOCKS):
             place -= 1
@@ -282,7 +282,7 @@ def rendered(node: Node, base: str, *, frames: bool) -> str:
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """The text, by its mark, the server's word, the page's own, or as UTF-8; else as Windows reads it."""
+    """The text, decoded by its byte order mark, the server's or the page's charset, UTF-8, or else Windows-1252."""
     for mark, name in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if data.startswith(mark):
             return data.decode(name, "replace")

@@ -57,7 +57,7 @@ class Owner:
 
 
 async def look(token: str, extra: Mapping[str, Any]) -> Bot:
-    """Who the bot of this token is. Raises `MeetingFailed`."""
+    """The bot that this token belongs to. Raises `MeetingFailed`."""
     async with _line(token, extra) as line:
         me = await line.bot.get_me()
         hook = await line.bot.get_webhook_info()
