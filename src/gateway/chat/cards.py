@@ -171,7 +171,7 @@ def _shown(item: OutboxItem, asked: tuple[str, str]) -> str:
     cut = f"\n… {len(text) - _SHOWN:,} characters more: hermes outbox show {item.id}" if len(text) > _SHOWN else ""
     body = fenced((text or f"file: {files}")[:_SHOWN] + cut)
     (name, question), where = asked, f"{item.platform}:{item.chat_id}"
-    wrote = f", who wrote {inline_code(question)}" if question else ""
+    wrote = f", who wrote: {inline_code(question)}" if question else ""
     return f"**Answer {item.id} is held** for {f'{name} ({where})' if name else where}{wrote}\n\n{body}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 USAGE = "/held send NUMBER, /held edit NUMBER TEXT or /held drop NUMBER. /hold lists what waits."
 CHOICES: dict[str, HeldChoice] = {"send": "send", "edit": "edit", "drop": "drop"}
-_DID = {"send": "sent", "edit": "sent in other words", "drop": "not sent: dropped"}
+_DID = {"send": "sent", "edit": "changed and sent", "drop": "not sent: dropped"}
 _DONE = {"sent": "It is being sent.", "edited": "Your text is being sent.", "dropped": "Dropped."}
 _BEGINNING = 60
 

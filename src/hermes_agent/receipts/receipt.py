@@ -296,7 +296,7 @@ def _delivery(item: OutboxItem, events: Sequence[Event]) -> dict[str, Any]:
     shown = {str(one) for event in events for one in (event.detail or {}).get("shown") or ()}
     held = item.payload.get("held") or {}
     by = str(held.get("by") or "somebody")
-    did = {"send": f"held until {by} sent it", "edit": f"held, then sent by {by} in other words",
+    did = {"send": f"held until {by} sent it", "edit": f"held, then changed and sent by {by}",
            "drop": f"it was held, and {by} dropped it"}.get(str(held.get("did")), "")  # fmt: skip
     return {
         "id": item.id, "platform": item.platform, "chat_id": item.chat_id, "kind": str(item.payload.get("kind") or ""),
@@ -323,7 +323,7 @@ def short_text(made: Receipt, *, staff: bool = True) -> str:
     if made["delegated"]:
         done = sum(child["state"] == "done" for child in made["delegated"])
         costs = [child["cost_usd"] for child in made["delegated"]]
-        cost = "their cost is not known" if None in costs else f"${sum(costs):.4f} besides"
+        cost = "their cost is not known" if None in costs else f"${sum(costs):.4f} more"
         lines.append(f"Delegated {counted(len(made['delegated']), 'task')}, {done} done, {cost}.")
     if any(call["outcome"] == "length" for call in made["model_calls"]):
         lines.append("The model's text was cut short by a limit of its length.")
@@ -338,7 +338,7 @@ def short_text(made: Receipt, *, staff: bool = True) -> str:
     ]
     lines += [f"Waited {' and '.join(waits)}."] if waits else []
     lines += map(_delivery_line, answers)
-    end = f"All of it: hermes turns show {made['turn_id']}"
+    end = f"Details: hermes turns show {made['turn_id']}"
     return "\n".join([*(brief(line, _LINE) for line in lines[: _LINES - 1]), end])
 
 

@@ -36,7 +36,7 @@ def test_the_owner_changes_drops_and_sends_and_the_model_learns_it() -> None:
         assert "We close at five." in card.text and card.labels == ["Send", "Edit", "Drop"]
         bob.expect_silence()
         assert not bob.typing()
-        assert f"for Bob (telegram:{bob.id}), who wrote when do you close?" in card.text
+        assert f"for Bob (telegram:{bob.id}), who wrote: when do you close?" in card.text
         waits = bob.say("/why")
         bob.expect("No answer was sent", after=waits.message)
         number = card.text.split()[1]
@@ -44,7 +44,7 @@ def test_the_owner_changes_drops_and_sends_and_the_model_learns_it() -> None:
         ada.expect(f"Reply to the card with the text that should be sent instead, or write /held edit {number}")
         ada.say("We close at six.", reply_to=card.id)
         bob.expect("We close at six.")
-        scene.wait(lambda: "sent in other words by Ada" in ada.chat_text(), "the card says what happened")
+        scene.wait(lambda: "changed and sent by Ada" in ada.chat_text(), "the card says what happened")
         bob.say("thanks")
         second = ada.expect("Dropped one.")
         assert script.requests[-1].messages[-1]["content"].endswith("We close at six.\n\nthanks")

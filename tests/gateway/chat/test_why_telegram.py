@@ -17,7 +17,7 @@ from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
 PRICED = {"auto_title": False, "models": {"scripted-1": {"price": {"input": 1, "output": 2}}}}
-END = "All of it: hermes turns show turn_"
+END = "Details: hermes turns show turn_"
 
 
 def run(command: str, **more: object) -> Step:

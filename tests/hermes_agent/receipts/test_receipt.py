@@ -74,7 +74,7 @@ def test_a_turn_of_hermes_itself_with_a_lost_call_and_an_unknown_delivery(db: Se
         "Recovered: its process died once.",
         "Waited 90 s in the queue.",
         "Nobody knows whether it arrived on telegram",
-        f"All of it: hermes turns show {turn_id}",
+        f"Details: hermes turns show {turn_id}",
     ]
     item = db.outbox.find(answer_key(turn_id))
     assert item is not None
