@@ -298,7 +298,7 @@ def test_a_file_named_with_at_is_completed_and_goes_along(sit: Sit, home: Path, 
 def test_a_failing_model_is_one_line_and_the_chat_goes_on(sit: Sit) -> None:
     chat = sit()
     chat.type("fail with 401")
-    shown = chat.see("✗ demo refused the key (401)")
+    shown = chat.see("✗ demo wants a key (401)")
     assert "Traceback" not in shown
     chat.type("what is 2 + 2?")
     chat.see("2 + 2 = 4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 from tests.hermes_cli.conftest import Run
 
 from gateway import status
+from hermes_cli.framework import store
 from hermes_config import config
 
 pytestmark = pytest.mark.slow
@@ -36,6 +38,18 @@ def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> N
     facts = run("status", "--json").data
     assert facts["database"]["conversations"] == 1 and facts["prefix_breaks"] == 0 and facts["problems"] == []
     assert facts["budget"][0]["used"] == 0 and facts["gateway"]["running"] is False
+
+
+def test_an_open_question_is_shown_wherever_it_was_asked(run: Run, home: Path) -> None:
+    assert run("chat", "-q", "hello there", "--model", "demo").code == 0
+    assert "questions" not in run("status").out
+    with store.open_store() as db:
+        (turn,) = db.turns.list(limit=1)
+        db.approvals.ask(
+            conversation_id=turn.conversation_id, turn_id=turn.id, call_hash="x", call={"text": "rm -r old"},
+            requester_id=None, approver_id=None, seconds=7_200,
+        )  # fmt: skip
+    assert re.search(r"questions +1 open, the oldest expires in .*: rm -r old", run("status").out)
 
 
 def test_a_limit_is_told_before_the_first_conversation(run: Run, home: Path) -> None:

@@ -114,10 +114,9 @@ def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any]
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
     turn, _ = _begun(db, handle)
     question = db.approvals.ask(
-        conversation_id=handle.conversation_id, turn_id=turn.id, call_hash="x",
-        call={"tool": "terminal", "text": "rm -r old"}, requester_id=None, approver_id=None, seconds=60,
+        conversation_id=handle.conversation_id, turn_id=turn.id, call_hash="x", call={"tool": "terminal"},
+        requester_id=None, approver_id=None, seconds=60,
     )  # fmt: skip
-    assert re.search(r"questions +1 open, the oldest expires in .*: rm -r old", run("status").out)
     db.approvals.revoke(question.id, reason="nobody answered in time")
     told = [line.split("approval")[1].strip() for line in run("trace", "last").out.splitlines() if "approval" in line]
     assert told == ["asked", "nobody answered in time"]

@@ -560,11 +560,11 @@ def test_a_question_that_failed_says_so_when_its_conversation_is_opened_again(si
     async def scene() -> None:
         async with sit() as person:
             await person.say("fail with 401")
-            await person.see("refused the key (401)")
+            await person.see("wants a key (401)")
             await person.ready()
             number = person.app.conversation.stored_id
         async with sit(session_id=number) as person:
-            shown = await person.see("not answered: demo refused the key (401)")
+            shown = await person.see("not answered: demo wants a key (401)")
             assert "❯ fail with 401" in shown and "/retry asks again" in " ".join(shown.split())
             await _answered(person, "what is 2 + 2?", "2 + 2 = 4")
         async with sit(session_id=number) as person:
