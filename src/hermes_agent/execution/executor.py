@@ -67,7 +67,7 @@ class CommandOutput(NamedTuple):
     cut: bool
     """Whether it printed too much, and was ended for that."""
     trouble: str
-    """The limit that ended it, or the failure to build its wall."""
+    """The limit that ended it, or the failure to build its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def _tools(
             took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
             allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
             # Whether it ran without a wall: an MCP server has a wall of its own, or runs elsewhere.
-            outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no wall"))
+            outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no sandbox"))
             yield {
                 "name": call.name, "summary": _covered(_argument(call)),
                 "outcome": _outcome(call.name, result, mark, question, ended=turn.ended_at is not None),

@@ -18,7 +18,7 @@ from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from hermes_agent import budget
 from hermes_agent.models import providers
-from hermes_agent.models.base import ModelError
+from hermes_agent.models.base import ModelError, is_own_machine
 from hermes_agent.web import backends
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
@@ -221,7 +221,7 @@ def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
         prompts.tell(f"http:// is not encrypted: others on the network can read the key on its way to {host}.")
     key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=model.CUSTOM_KEY)
     names: list[str] = []
-    if args.key is None and not args.no_test and model.is_own_machine(address):
+    if args.key is None and not args.no_test and is_own_machine(address):
         with contextlib.suppress(model.KeyRefused):  # a server that is not running needs no key
             model.models_at(address)
     for attempt in range(1, _ATTEMPTS + 1):
