@@ -40,9 +40,9 @@ def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: t
     ("key", "value", "says"),
     [
         ("agent.max_turns", "5", ""),
-        ("limits.title_chars", "80", "after a restart"),
-        ("gateway.drain_seconds", "5", "after a restart"),
-        ("platforms.telegram.enabled", "false", "after a restart"),
+        ("limits.title_chars", "80", "are restarted"),
+        ("gateway.drain_seconds", "5", "are restarted"),
+        ("platforms.telegram.enabled", "false", "are restarted"),
         ("gateway.busy_input_mode", "queue", ""),
         ("reset_triggers", "[/new]", "does not use it"),
         ("shop.colour", "blue", "Hermes does not read it"),
