@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from hermes_testing.scripted.model import ScriptedModel, say
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +30,14 @@ def test_what_is_no_picture_is_refused(home: Path, tmp_path: Path, name: str, da
 
 
 def test_a_picture_goes_along(home: Path, tmp_path: Path) -> None:
+    """The demo model does not see; the model that does, and describes it, was sent the picture."""
     (tmp_path / "a b.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 64)
-    said = ask(home, "--image", str(tmp_path / "a b.png"), "--json")
+    eyes = ScriptedModel(say("A cat."))
+    with eyes.served() as server:
+        vision = {**eyes.settings(server.origin), "model": eyes.model}
+        config = {"auto_title": False, "demo": {"tokens_per_second": 0}, "auxiliary": {"vision": vision}}
+        home.mkdir(mode=0o700)
+        (home / "config.yaml").write_text(yaml.safe_dump(config))
+        said = ask(home, "--image", str(tmp_path / "a b.png"), "--json")
     assert said.returncode == 0, said.stderr
+    assert "data:image/png;base64," in eyes.requests[0].body.decode()
