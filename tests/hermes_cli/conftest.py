@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +13,7 @@ import pytest
 from tests.hermes_cli import doctors
 from tests.hermes_cli.model_server import KEY, ModelServer
 from tests.support.sample_store import tell_story
+from tests.support.terminal import Terminal as PersonsTerminal
 
 from hermes_cli.main import main
 from hermes_config import config
@@ -69,26 +67,11 @@ def terminal() -> Terminal:
     """`terminal("sessions", "list", answer="y\\n")`: the command at a terminal of 80 × 24, and all that it showed."""
 
     def command(*arguments: str, answer: str = "") -> str:
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", "PAGER": "cat"}
-        child, window = pty.fork()
-        if child == 0:  # nothing but this: another thread may hold any lock at this moment
-            os.execve(sys.executable, [sys.executable, "-m", "hermes_cli", *arguments], environment)
-        os.write(window, answer.encode())
-        shown = b""
-        deadline = time.monotonic() + 60
-        while True:
-            waited = select.select([window], [], [], max(0.0, deadline - time.monotonic()))[0]
-            assert waited, f"it did not end within a minute: {shown!r}"
-            try:
-                part = os.read(window, 65536)
-            except OSError:  # the way Linux says that the other side has gone
-                break
-            if not part:
-                break
-            shown += part
-        os.close(window)
-        os.waitpid(child, 0)
-        return shown.decode("utf-8", "replace").replace("\r\n", "\n")
+        program = [sys.executable, "-m", "hermes_cli", *arguments]
+        with PersonsTerminal(program, env={"PAGER": "cat"}, lines=24, seconds=60) as window:
+            window.keys(answer)
+            window.end()
+            return window.raw.replace("\r\n", "\n")
 
     return command
 

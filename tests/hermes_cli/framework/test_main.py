@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -42,24 +39,10 @@ def hermes(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 def at_terminal(code: str, *, answer: str = "", **environment: str) -> str:
     """What a Python program shows on a terminal of 80 × 24 when a person types `answer`."""
-    shown = b""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ.update({"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment})
-        os.execv(sys.executable, [sys.executable, "-c", code])
-    os.write(terminal, answer.encode())
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and select.select([terminal], [], [], 30)[0]:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:  # the way Linux says that the other side has gone
-            break
-        if not part:
-            break
-        shown += part
-    os.close(terminal)
-    os.waitpid(child, 0)
-    return shown.decode("utf-8", "replace")
+    with Terminal([sys.executable, "-c", code], env=environment, lines=24) as window:
+        window.keys(answer)
+        window.end()
+        return window.raw
 
 
 def add_command(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:
