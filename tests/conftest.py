@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return folder not in _SLOW_FOLDERS and item.get_closest_marker("slow") is None
+    slow = any(Path(__file__).parent / folder in item.path.parents for folder in _SLOW_FOLDERS)
+    return not slow and item.get_closest_marker("slow") is None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
