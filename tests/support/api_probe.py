@@ -25,6 +25,7 @@ from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 _SECONDS = 20.0
@@ -52,7 +53,7 @@ class Probe:
     def __init__(self) -> None:
         model = ScriptedModel(improvise=_next_step)
         api = {"enabled": True, "port": 0, "mcp": True}
-        self.scene = Scenario(FakeTelegram(), model, config={"api_server": api, "auto_title": False})
+        self.scene = Scenario(FakeTelegram(flood=OFF), model, config={"api_server": api, "auto_title": False})
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -102,7 +103,7 @@ class Probe:
 
     def _client(self, key: str) -> httpx2.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=_SECONDS)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=_SECONDS, verify=False)
 
     def _get(self, key: str, path: str) -> httpx2.Response:
         with self._client(key) as client:
