@@ -13,8 +13,9 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
@@ -251,12 +252,32 @@ def from_json(stored: str | None) -> Any:
     return None if stored is None else json.loads(stored)
 
 
-def decoded(row: Sequence[Any], *at: int) -> list[Any]:
-    """The row with the JSON columns at these positions decoded."""
-    columns = list(row)
-    for index in at:
-        columns[index] = from_json(columns[index])
-    return columns
+T = TypeVar("T")
+_FROM_COLUMN: dict[str, Callable[[Any], Any]] = {
+    "dict": from_json, "Mapping": from_json, "tuple": lambda stored: tuple(json.loads(stored)), "bool": bool,
+}  # fmt: skip
+
+
+class RowType(Generic[T]):
+    """Makes objects of a dataclass from rows: its fields are the columns, in their order.
+
+    A dict or a tuple is stored as JSON, a bool as 0 or 1.
+    """
+
+    def __init__(self, kind: type[T], **names: str) -> None:
+        """`names`: the columns that have another name than their field."""
+        found = fields(kind)  # type: ignore[arg-type]
+        self._kind = kind
+        self.columns = ", ".join(names.get(one.name, one.name) for one in found)
+        """For the SELECT of such rows."""
+        kinds = [_FROM_COLUMN.get(str(one.type).partition("[")[0]) for one in found]
+        self._convert = [(at, convert) for at, convert in enumerate(kinds) if convert is not None]
+
+    def __call__(self, row: Sequence[Any]) -> T:
+        values = list(row)
+        for at, convert in self._convert:
+            values[at] = convert(values[at])
+        return self._kind(*values)
 
 
 def note(text: str | None) -> str | None:

@@ -17,10 +17,9 @@ from typing import Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId
-from hermes_state.storage.base import Connection, Row, StorePart, in_transaction
+from hermes_state.storage.base import Connection, StorePart, in_transaction
 from hermes_state.storage.statements import Queries
 
-Q = Queries("proposals")
 ProposalKind = Literal["skill", "memory"]
 _LONGEST = 200_000
 _OPEN_PER_FILE = 5
@@ -42,6 +41,10 @@ class Proposal:
     decided_by: str | None
     made_at: float
     decided_at: float | None
+
+
+_proposal = columns.RowType(Proposal)
+Q = Queries("proposals", columns=_proposal.columns)
 
 
 class Proposals(StorePart):
@@ -135,7 +138,3 @@ class Proposals(StorePart):
         """Remove proposals after `limits.approvals_days`."""
         before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
         return columns.remove_in_steps(self._store, Q.prune, before)
-
-
-def _proposal(row: Row) -> Proposal:
-    return Proposal(*row)

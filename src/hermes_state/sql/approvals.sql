@@ -1,16 +1,5 @@
 -- Questions about one exact call, the grants of their answers, and the log of calls that left the sandbox.
 
--- let: columns
-id, conversation_id, turn_id, call_hash, call, requester_id, approver_id, state, scope, reason, created_at, expires_at,
-    decided_at, used_at
-
--- let: grant_columns
-id, person_id, conversation_id, turn_id, kind, value, patterns, shown, span, uses_left, expires_at, approval_id,
-    granted_by, state, reason, created_at, ended_at
-
--- let: exit_columns
-at, person_id, conversation_id, turn_id, kind, text, workdir, opening, digest, allowed_by, grants, rule
-
 -- name: ask
 -- The same call of the same turn is one question, also after a restart.
 INSERT INTO approvals (id, conversation_id, turn_id, call_hash, call, requester_id, approver_id, state, created_at, expires_at)
@@ -102,13 +91,14 @@ DELETE FROM grants WHERE id IN (
 )
 
 -- name: log
-INSERT INTO wall_exits ({exit_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO wall_exits (at, person_id, conversation_id, turn_id, kind, text, workdir, opening, digest, allowed_by, grants, rule)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: exits
-SELECT id, {exit_columns} FROM wall_exits ORDER BY id DESC LIMIT ?
+SELECT {exit_columns} FROM wall_exits ORDER BY id DESC LIMIT ?
 
 -- name: exits_of_turn
-SELECT id, {exit_columns} FROM wall_exits WHERE conversation_id = ? AND turn_id = ? ORDER BY id
+SELECT {exit_columns} FROM wall_exits WHERE conversation_id = ? AND turn_id = ? ORDER BY id
 
 -- name: named_grants
 SELECT {grant_columns} FROM grants WHERE id IN {texts}

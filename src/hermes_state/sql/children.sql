@@ -1,9 +1,5 @@
 -- Child conversations: who delegated what, how it ended, and how the results reached the parent.
 
--- let: columns
-conversation_id, parent_id, turn_id, call_id, position, depth, inbox_id, goal, spec, budget_usd, state, result, returned,
-created_at, started_at, ended_at
-
 -- name: add
 INSERT INTO children (conversation_id, parent_id, turn_id, call_id, position, depth, inbox_id, goal, spec, budget_usd, state, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?)

@@ -1,8 +1,5 @@
 -- The event log of each conversation, bounded.
 
--- let: columns
-id, conversation_id, seq, kind, turn_id, trace_id, detail, at
-
 -- name: append
 -- `seq` counts within the conversation, so that trimming needs no count.
 INSERT INTO events (conversation_id, seq, kind, turn_id, trace_id, detail, at)

@@ -1,9 +1,5 @@
 -- Answers that wait for the owner, the chats whose answers do, and what the model has to learn about them.
 
--- let: columns
-id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, attempts,
-    give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
-
 -- name: hold_chat
 INSERT INTO held_chats (platform, chat_id, held, changed_by, changed_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (platform, chat_id) DO UPDATE

@@ -1,9 +1,5 @@
 -- Received messages. `id` is the order of a route; `state` only moves forward, and a terminal one never changes.
 
--- let: columns
-id, platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, turn_id, reason,
-    received_at, ended_at
-
 -- name: accept
 -- Before the platform gets its acknowledgement. A redelivery finds its key taken.
 INSERT INTO inbox (platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, received_at)

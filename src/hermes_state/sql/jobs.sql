@@ -1,9 +1,5 @@
 -- Jobs, and their occurrences among the inbox rows.
 
--- let: columns
-id, name, person_id, conversation_id, route, schedule, kind, expression, zone, task, address, missed, state, next_at,
-    made_at, changed_at
-
 -- let: as_read
 id = ? AND state = ? AND changed_at = ? AND (next_at = ? OR next_at IS NULL)
 

@@ -1,9 +1,5 @@
 -- The model calls of turns.
 
--- let: columns
-turn_id, number, attempt, task, session_id, model, provider, outcome, retries, input_tokens, output_tokens,
-    cache_read_tokens, cost_usd, sha256, request, at, seconds
-
 -- name: add
 INSERT INTO model_calls ({columns})
 SELECT CAST(? AS TEXT), COALESCE(MAX(number), 0) + 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?

@@ -1,10 +1,6 @@
 -- Messages for chats. `attempts` grows with every claim and is the fence of its sender: a report that names an older
 -- attempt changes nothing.
 
--- let: columns
-id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, attempts,
-    give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
-
 -- let: item_columns
 dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, give_up_after
 

@@ -1,9 +1,5 @@
 -- Background processes. `state` changes once, from 'running'.
 
--- let: columns
-id, conversation_id, turn_id, call_id, person_id, route, machine, supervisor, command, workdir, wall, opening, address,
-    notify, state, exit_code, trouble, output_bytes, started_at, ends_by, ended_at
-
 -- name: running_of_person
 SELECT count(*) FROM processes WHERE state = 'running' AND COALESCE(person_id, '') = COALESCE(?, '')
 

@@ -1,8 +1,5 @@
 -- Changes of skills and memory that wait for a person's yes.
 
--- let: columns
-id, kind, file, before, after, why, origin, person_id, conversation_id, state, decided_by, made_at, decided_at
-
 -- name: add
 INSERT INTO proposals (id, kind, file, before, after, why, origin, person_id, conversation_id, state, shown, made_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, ?)

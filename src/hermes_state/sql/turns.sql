@@ -1,8 +1,5 @@
 -- One inbound batch, its attempts and its outcome. Every change is made under the fence of the running attempt.
 
--- let: columns
-id, conversation_id, session_id, route, trace_id, fence, attempt, state, reason, progress, started_at, updated_at, ended_at
-
 -- name: begin
 INSERT INTO turns (id, conversation_id, session_id, route, trace_id, fence, attempt, state, started_at, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, 1, 'running', ?, ?)

@@ -14,8 +14,9 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
     {said} {shown} {full}   columns of `messages` (see `columns.MESSAGE_COLUMNS`): those of the content, those of a
                         provider message, all of them; {said_values} and {said_typed}: parameters for {said}
 
-A text that several statements of a file share (a long list of columns) is written once under `-- let: <name>` and
-used as {name}. Files are read at first use; values are always parameters, never part of a statement's text.
+A text that several statements of a file share is written once under `-- let: <name>`, or comes from the module that
+reads the file (the columns of a row, as `columns.RowType` lists them), and is used as {name}. Files are read at first
+use; values are always parameters, never part of a statement's text.
 """
 
 from __future__ import annotations
@@ -92,15 +93,18 @@ class Statement:
 class Queries:
     """The statements of one `.sql` file, as attributes."""
 
-    def __init__(self, noun: str) -> None:
+    def __init__(self, noun: str, **shared: str) -> None:
+        """`shared`: texts that the file uses by their names, as those under `-- let:`."""
         self._noun = noun
+        self._shared = shared
         self._found: dict[str, Statement] = {}
 
     def __getattr__(self, name: str) -> Statement:
         if name.startswith("__"):
             raise AttributeError(name)
         if not self._found:
-            self._found = _parse(self._noun, (_SQL / f"{self._noun}.sql").read_text(encoding="utf-8"))
+            text = (_SQL / f"{self._noun}.sql").read_text(encoding="utf-8")
+            self._found = _parse(self._noun, text, dict(self._shared))
         try:
             statement = self._found[name]
         except KeyError:
@@ -146,9 +150,8 @@ def to_postgresql(sql: str) -> str:
     return _TOKEN.sub(swap, sql)
 
 
-def _parse(noun: str, text: str) -> dict[str, Statement]:
+def _parse(noun: str, text: str, shared: dict[str, str]) -> dict[str, Statement]:
     texts: dict[str, dict[str, str]] = {}
-    shared: dict[str, str] = {}
     marks = list(_NAME.finditer(text))
     for mark, following in zip(marks, [*marks[1:], None], strict=True):
         body = _bare(text[mark.end() : following.start() if following else len(text)])

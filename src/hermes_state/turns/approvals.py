@@ -14,16 +14,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Row, StorePart, in_transaction
+from hermes_state.storage.base import Connection, StorePart, in_transaction
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
-
-Q = Queries("approvals")
 
 Verdict = Literal["once", "task", "session", "always", "deny"]
 GrantKind = Literal["folder", "network", "tool", "target", "exact"]
@@ -132,6 +130,12 @@ class LoggedExit:
     allowed_by: Literal["grant", "config"]
     grants: tuple[str, ...]
     rule: str | None
+
+
+_approval = columns.RowType(Approval)
+_grant = columns.RowType(Grant)
+_exit = columns.RowType(LoggedExit)
+Q = Queries("approvals", columns=_approval.columns, grant_columns=_grant.columns, exit_columns=_exit.columns)
 
 
 class Approvals(StorePart):
@@ -424,17 +428,3 @@ def _exit_params(
     by = "config" if rule else "grant"
     whose = (now, person_id, conversation_id, turn_id)
     return (*whose, *texts, leaves.digest, by, columns.texts(grants), columns.note(rule))
-
-
-def _approval(row: Row) -> Approval:
-    return Approval(*columns.decoded(row, 4))
-
-
-def _grant(row: Row) -> Grant:
-    return Grant(*columns.decoded(row, 6))
-
-
-def _exit(row: Row) -> LoggedExit:
-    values = columns.decoded(row, 11)
-    values[11] = tuple(cast("list[str]", values[11]))
-    return LoggedExit(*values)

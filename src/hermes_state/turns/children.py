@@ -23,13 +23,11 @@ from hermes_state import columns
 from hermes_state.conversations import ledger, origins
 from hermes_state.errors import TooManyChildren
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId, is_child, is_possible_id, new_child_ids
-from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
+from hermes_state.storage.base import Connection, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import OWN, Address, Inbox
-
-Q = Queries("children")
 
 BEGUN, ENDED = "child.begun", "child.ended"
 """Events in the parent's log."""
@@ -66,6 +64,10 @@ class Child:
         """Where the parent's rows go; None if nobody could receive one."""
         kept = self.spec.get("address")
         return None if kept is None else Address(**kept)
+
+
+_child = columns.RowType(Child, id="conversation_id")
+Q = Queries("children", columns=_child.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +277,3 @@ def results_text(children: Sequence[Child]) -> str:
         outcome = "" if child.state == "done" else f" ({'still at work' if child.is_open else child.state})"
         parts.append(f"## {number}. {' '.join(child.goal.split())[:200]}{outcome}\n{child.result or ''}".rstrip())
     return "\n\n".join(parts)
-
-
-def _child(row: Row) -> Child:
-    return Child(*columns.decoded(row, 8))

@@ -18,8 +18,6 @@ from hermes_state.ids import ConversationId, TurnId
 from hermes_state.storage.base import Connection, Row, StorePart, scalar
 from hermes_state.storage.statements import Queries
 
-Q = Queries("events")
-
 START = "0:0"
 WEB_REQUEST = "web.request"
 """A request that a web tool made: `url`, `status`, `bytes`, `error`."""
@@ -35,6 +33,10 @@ class Event:
     trace_id: str | None
     detail: dict[str, Any] | None
     at: float
+
+
+_event = columns.RowType(Event)
+Q = Queries("events", columns=_event.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,6 @@ def _position(cursor: str) -> tuple[int | str, int]:
     if not (xid.isascii() and xid.isdigit() and number.isascii() and number.isdigit()):
         raise InvalidValue(f"not a cursor of the event log: {cursor!r:.60}", hint=f"Start with {START!r}.")
     return int(xid), int(number)
-
-
-def _event(row: Row) -> Event:
-    return Event(*columns.decoded(row, 6))
 
 
 _FIRST_EVENT = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "stored"}

@@ -21,7 +21,7 @@ from hermes_state.turns import outbox
 from hermes_state.turns.leases import shared_now
 from hermes_state.turns.outbox import OutboxItem
 
-Q = Queries("held_answers")
+Q = Queries("held_answers", columns=outbox.item_of.columns)
 
 HeldChoice = Literal["send", "edit", "drop"]
 _BEGINNING = 80

@@ -37,7 +37,6 @@ from hermes_state.turns.events import Events
 if TYPE_CHECKING:
     from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
-Q = Queries("inbox")
 T = TypeVar("T")
 
 Outcome = Literal["answered", "error", "silent", "missed", "dropped", "superseded"]
@@ -77,6 +76,10 @@ class InboxRow:
     reason: str | None
     received_at: float
     ended_at: float | None
+
+
+_row = columns.RowType(InboxRow)
+Q = Queries("inbox", columns=_row.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,10 +430,6 @@ class Inbox(StorePart):
 def _check(outcome: str) -> None:
     if outcome not in OUTCOMES:
         raise InvalidValue(f"no such outcome: {outcome!r:.40}", hint=f"One of {', '.join(OUTCOMES)}.")
-
-
-def _row(row: Row) -> InboxRow:
-    return InboxRow(*columns.decoded(row, 9))
 
 
 def _in_order(found: list[Row]) -> tuple[InboxRow, ...]:

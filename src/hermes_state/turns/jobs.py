@@ -20,8 +20,6 @@ from hermes_state.storage.statements import Queries
 from hermes_state.turns.inbox import OWN, Address, Inbox, Outcome
 from hermes_state.turns.outbox import NewOutboxItem, Outbox
 
-Q = Queries("jobs")
-
 State = Literal["active", "paused", "done"]
 _LONGEST_NAME = 100
 
@@ -55,8 +53,9 @@ class Job:
     changed_at: float = 0.0
 
 
+_job = columns.RowType(Job)
+Q = Queries("jobs", columns=_job.columns)
 _JSON = ("task", "address")
-_JSON_PLACES = tuple(at for at, one in enumerate(fields(Job)) if one.name in _JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,10 +305,6 @@ def _address(found: list[Row], person_id: str | None) -> Address | None:
 
 def _as_read(job: Job) -> tuple[Any, ...]:
     return job.id, job.state, job.changed_at, job.next_at
-
-
-def _job(row: Row) -> Job:
-    return Job(*columns.decoded(row, *_JSON_PLACES))
 
 
 def _occurrence(row: Row) -> Occurrence:

@@ -15,8 +15,6 @@ from hermes_state.ids import SessionId, TurnId
 from hermes_state.storage.base import Connection, Row, StorePart
 from hermes_state.storage.statements import Queries
 
-Q = Queries("model_calls")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
@@ -49,6 +47,7 @@ class ModelCall:
 
 
 _FIELDS = tuple(one.name for one in fields(ModelCall))
+Q = Queries("model_calls", columns=", ".join(_FIELDS))
 
 
 class ModelCalls(StorePart):
@@ -67,4 +66,5 @@ class ModelCalls(StorePart):
 
 
 def _call(row: Row) -> ModelCall:
-    return ModelCall(**dict(zip(_FIELDS, columns.decoded(row, _FIELDS.index("request")), strict=True)))
+    call = dict(zip(_FIELDS, row, strict=True))
+    return ModelCall(**{**call, "request": columns.from_json(call["request"])})

@@ -20,13 +20,11 @@ from typing import Any, Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
-from hermes_state.storage.base import Connection, Row, Store, StorePart, in_transaction, scalar
+from hermes_state.storage.base import Connection, Store, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import FOR_QUESTION
 from hermes_state.turns.leases import shared_now
-
-Q = Queries("outbox")
 
 SENDING_SECONDS = 120.0
 """How long a sender may be silent before its item becomes unknown."""
@@ -77,6 +75,10 @@ class OutboxItem:
     error: str | None
     created_at: float
     ended_at: float | None
+
+
+item_of = columns.RowType(OutboxItem)
+Q = Queries("outbox", columns=item_of.columns)
 
 
 class Outbox(StorePart):
@@ -345,10 +347,3 @@ def _chat(message: NewOutboxItem) -> tuple[str, str, str]:
 
 def _ids(platform_ids: Sequence[str]) -> str:
     return json.dumps([str(i) for i in platform_ids])
-
-
-def item_of(row: Row) -> OutboxItem:
-    """The item of a row with all columns."""
-    values = columns.decoded(row, 8, 15, 16)
-    values[15] = tuple(values[15])
-    return OutboxItem(*values)

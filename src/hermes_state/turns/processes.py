@@ -20,11 +20,10 @@ from hermes_state import columns
 from hermes_state.conversations import origins
 from hermes_state.errors import TooManyProcesses
 from hermes_state.ids import ConversationId, PersonId, SessionKey, TurnId, is_possible_id
-from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
+from hermes_state.storage.base import Connection, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns.inbox import OWN, Address, Inbox, InboxRow
 
-Q = Queries("processes")
 FOLDER = "processes"
 """The folder in the home that holds a folder for each process."""
 LOCK = "lock"
@@ -64,6 +63,10 @@ class ProcessRow:
     @property
     def running(self) -> bool:
         return self.state == "running"
+
+
+_row = columns.RowType(ProcessRow)
+Q = Queries("processes", columns=_row.columns)
 
 
 def new_process_id() -> str:
@@ -213,9 +216,3 @@ class Processes(StorePart):
                 self.end(row.id, "lost", notice=f"{said}\n{row.command[:300]}")
         before = now - self._store.limits.process_days * columns.DAY
         return columns.remove_in_steps(self._store, Q.prune, before)
-
-
-def _row(row: Row) -> ProcessRow:
-    made = columns.decoded(row, 12)
-    made[13] = bool(made[13])
-    return ProcessRow(*made)

@@ -30,7 +30,7 @@ from hermes_state.ids import (
     new_turn_id,
 )
 from hermes_state.people import usage
-from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
+from hermes_state.storage.base import Connection, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.effects import Effects
@@ -41,7 +41,6 @@ from hermes_state.turns.outbox import NewOutboxItem, Outbox, OutboxItem
 if TYPE_CHECKING:
     from hermes_state.turns.children import Children
 
-Q = Queries("turns")
 
 SET_ASIDE = "set aside"
 """The `reason` of a turn that waits for /catchup; other waiting turns have the id of their question there."""
@@ -63,6 +62,10 @@ class Turn:
     started_at: float
     updated_at: float
     ended_at: float | None
+
+
+_turn = columns.RowType(Turn)
+Q = Queries("turns", columns=_turn.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +406,3 @@ class Turns(StorePart):
         """Remove turns that ended longer ago than `limits.turns_days`, once no other row names them."""
         before = self._store.clock() - self._store.limits.turns_days * columns.DAY
         return columns.remove_in_steps(self._store, Q.prune, before)
-
-
-def _turn(row: Row) -> Turn:
-    return Turn(*columns.decoded(row, 9))
