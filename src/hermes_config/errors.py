@@ -67,10 +67,6 @@ class HermesError(Exception):
     def __str__(self) -> str:
         return self.one_line()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Default pickling of exceptions calls the class with `args`, which no subclass signature fits.
-        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
-
 
 def _masked(path: re.Match[str]) -> str:
     """A path for people elsewhere: a program of the system by its name, and of any other path nothing."""
@@ -78,13 +74,6 @@ def _masked(path: re.Match[str]) -> str:
     folder, _, name = plain.rpartition("/")
     system = folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin")
     return (name if system else "a file of the home") + path[0][len(plain) :]
-
-
-def _rebuild(kind: type[HermesError], args: tuple[object, ...], state: dict[str, object]) -> HermesError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class UsageError(HermesError):

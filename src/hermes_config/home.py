@@ -1,8 +1,7 @@
 """The Hermes home: its folder, and writing private files there.
 
 The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each
-call, never remembered, and a task may replace it for itself with `use_home`. The folder is 0700, its files
-are 0600.
+call, never remembered. The folder is 0700, its files are 0600.
 
 `write_atomic` replaces a whole file so that a reader, or a crash, sees the old content or the new one and
 never a part. It must not be used on a database file: those are opened by SQLite and nothing else.
@@ -17,13 +16,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
 from hermes_config.errors import HomeError
-
-_override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=None)
 
 # Files that identify a home. A folder named by mistake (such as `/tmp`) must keep its permissions.
 _LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
@@ -54,10 +50,7 @@ def fault(error: OSError, what: str, where: Path | str) -> HomeError:
 
 
 def hermes_home() -> Path:
-    """The home of this task, as an absolute path. Nothing is created."""
-    override = _override.get()
-    if override is not None:
-        return override
+    """The home, as an absolute path. Nothing is created."""
     try:
         return _named_home() or _default_home()
     except RuntimeError as error:  # an unknown `~user`, or no HOME and no entry for this user
@@ -67,7 +60,7 @@ def hermes_home() -> Path:
 
 def home_key() -> object:
     """A cache key that changes with the home, in a twentieth of the time of `hermes_home`."""
-    return _override.get() or (os.environ.get("HERMES_HOME"), os.environ.get("HOME"))
+    return os.environ.get("HERMES_HOME"), os.environ.get("HOME")
 
 
 def _named_home() -> Path | None:
@@ -84,17 +77,6 @@ def _default_home() -> Path:
         local = os.environ.get("LOCALAPPDATA", "").strip()
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes"
     return Path.home() / ".hermes"
-
-
-@contextmanager
-def use_home(path: Path | str) -> Iterator[Path]:
-    """Replace the home for the current task, and the tasks it starts, until the block ends."""
-    chosen = Path(path).expanduser().absolute()
-    token = _override.set(chosen)
-    try:
-        yield chosen
-    finally:
-        _override.reset(token)
 
 
 def ensure_home() -> Path:

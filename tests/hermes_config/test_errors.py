@@ -1,8 +1,6 @@
 """What a person reads when something goes wrong."""
 
-import pickle
-
-from hermes_config.errors import ConfigError, HermesError, HomeError, UsageError
+from hermes_config.errors import HermesError, HomeError, UsageError
 
 
 class Broken(HermesError):
@@ -30,13 +28,6 @@ def test_an_error_is_one_line_whatever_it_quotes() -> None:
 
 def test_usage_errors_have_their_own_exit_code() -> None:
     assert (HermesError().exit_code, UsageError().exit_code) == (1, 2)
-
-
-def test_errors_survive_the_way_between_processes() -> None:
-    error = ConfigError("must be a number", file="c.yaml", line=3, key="a.b", hint="Try 3.")
-    copy = pickle.loads(pickle.dumps(error))
-    assert str(copy) == str(error) == "a.b: must be a number (c.yaml:3). Try 3."
-    assert (type(copy), copy.file, copy.line, copy.key) == (ConfigError, "c.yaml", 3, "a.b")
 
 
 def test_a_chat_reads_the_name_of_a_program_and_no_other_path() -> None:

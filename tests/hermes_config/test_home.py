@@ -1,6 +1,5 @@
 """Where the data is, and who may read it."""
 
-import asyncio
 import os
 import stat
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_config.errors import HomeError
-from hermes_config.home import ensure_folder, ensure_home, hermes_home, private_open, use_home, write_atomic
+from hermes_config.home import ensure_folder, ensure_home, hermes_home, private_open, write_atomic
 
 
 def mode(path: Path) -> int:
@@ -38,45 +37,30 @@ def test_without_a_variable_it_is_a_folder_of_the_person(monkeypatch: pytest.Mon
     assert hermes_home() == tmp_path / "elsewhere"
 
 
-def test_a_task_may_have_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "shared"))
-    seen: dict[str, Path] = {}
-
-    async def task(name: str) -> None:
-        with use_home(tmp_path / name):
-            await asyncio.sleep(0)
-            seen[name] = hermes_home()
-
-    async def both() -> None:
-        await asyncio.gather(task("a"), task("b"))
-
-    asyncio.run(both())
-    assert seen == {"a": tmp_path / "a", "b": tmp_path / "b"}
-    assert hermes_home() == tmp_path / "shared"
+def test_a_new_home_and_its_folders_are_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "deep" / "home"))
+    assert mode(ensure_home()) == 0o700
+    assert mode(ensure_folder("logs")) == 0o700
 
 
-def test_a_new_home_and_its_folders_are_private(tmp_path: Path) -> None:
-    with use_home(tmp_path / "deep" / "home"):
-        assert mode(ensure_home()) == 0o700
-        assert mode(ensure_folder("logs")) == 0o700
-
-
-def test_an_existing_home_is_closed_to_others_but_another_folder_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_home_is_closed_to_others_but_another_folder_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     home, stranger = tmp_path / "home", tmp_path / "stranger"
     for folder, file in ((home, "config.yaml"), (stranger, "photo.jpg")):
         folder.mkdir(mode=0o755)
         (folder / file).touch()
-        with use_home(folder):
-            ensure_home()
+        monkeypatch.setenv("HERMES_HOME", str(folder))
+        ensure_home()
     assert (mode(home), mode(stranger)) == (0o700, 0o755)
 
 
-def test_a_home_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with use_home(tmp_path / "file"), pytest.raises(HomeError, match="not a folder"):
-        ensure_home()
-    with use_home(tmp_path / "file" / "below"), pytest.raises(HomeError, match="HERMES_HOME"):
-        ensure_home()
+    for home, reason in ((tmp_path / "file", "not a folder"), (tmp_path / "file" / "below", "HERMES_HOME")):
+        monkeypatch.setenv("HERMES_HOME", str(home))
+        with pytest.raises(HomeError, match=reason):
+            ensure_home()
 
 
 def test_private_files_are_0600_whatever_the_umask(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 from tools import limits_page
 
 from hermes_config.errors import ConfigError
-from hermes_config.home import use_home
 from hermes_config.limits import DEFAULTS, limits
 from hermes_config.schema import Whole
 from hermes_config.sections import table
@@ -28,11 +27,11 @@ def test_every_row_has_a_rule_a_unit_and_a_sound_default() -> None:
         assert row.default >= row.kind.least >= 0
 
 
-def test_a_home_may_change_a_limit_and_keeps_the_others(tmp_path: Path) -> None:
+def test_a_home_may_change_a_limit_and_keeps_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("limits:\n  title_chars: 80\n")
-    with use_home(tmp_path):
-        assert limits().title_chars == 80
-        assert limits().query_chars == DEFAULTS.query_chars
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    assert limits().title_chars == 80
+    assert limits().query_chars == DEFAULTS.query_chars
 
 
 @pytest.mark.parametrize(
@@ -45,9 +44,12 @@ def test_a_home_may_change_a_limit_and_keeps_the_others(tmp_path: Path) -> None:
         ("config_bytes: 10", "not a known key"),
     ],
 )
-def test_a_bad_limit_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_bad_limit_is_refused_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, reason: str
+) -> None:
     (tmp_path / "config.yaml").write_text(f"model: x\nlimits:\n  {line}\n")
-    with use_home(tmp_path), pytest.raises(ConfigError, match=reason) as caught:
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=reason) as caught:
         limits()
     assert caught.value.line == 3
     assert caught.value.key == f"limits.{line.partition(':')[0]}"
