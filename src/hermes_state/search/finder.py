@@ -92,10 +92,6 @@ class IndexView:
         """The best of the newest `window` matches between two ids."""
         return Ranked([], low, cut=False)
 
-    def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        """The best of the given ids; `among` is sorted newest first."""
-        return []
-
     def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
         """The best of the given ids with their scores; `among` is sorted newest first."""
         return []
@@ -278,7 +274,7 @@ class Finder:
             kept, more = self._visible_matches(free + 1, newest=True)
             self.cut = self.cut or more or len(kept) > free
             ids = sorted((id_ for id_, _ in kept), reverse=True)[:free]
-            ranked = self.view.ranked_among(self.query, ids, need) if ids else []
+            ranked = [id_ for id_, _ in self.view.scores(self.query, ids, need)] if ids else []
         found = newest + ranked
         # A single word has no partial matches, and its neighbours say less than the word.
         if self.related and len(found) < need and not self.query.is_one_word():

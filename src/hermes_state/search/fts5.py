@@ -385,15 +385,10 @@ class Fts5View(IndexView):
         if query.is_one_word():
             beyond = scalar(self._rows(I.floor, (match, low, high, window)))
             low = low if beyond is None else beyond + 1
-            rows = self._rows(I.ranked, (match, low, high, None, None, limit))
+            rows = self._rows(I.scores, (match, low, high, None, None, limit))
             return Ranked([row[0] for row in rows], low, cut=beyond is not None)
         rows = self._rows(I.ranked_window, (match, low, high, window + 1, limit + 1))
         return Ranked.of(rows, window=window, low=low)
-
-    def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        only = json.dumps(among)
-        params = (query.to_fts5(), among[-1], among[0], only, only, limit)
-        return [row[0] for row in self._rows(I.ranked, params)]
 
     def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
         only = json.dumps(among)

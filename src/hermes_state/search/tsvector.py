@@ -237,11 +237,6 @@ class TsvectorView(IndexView):
         params = (exact, exact, query.to_loose_tsquery(), low, high, window + 1, limit + 1)
         return Ranked.of(self.main.rows(self._names.ranked_window, params), window=window, low=low)
 
-    def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        exact = query.to_tsquery()
-        params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
-        return [row[0] for row in self.main.rows(self._names.ranked_among, params)]
-
     def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
         exact = query.to_tsquery()
         params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)

@@ -69,12 +69,8 @@ SELECT rowid FROM entries WHERE {matched} ORDER BY rowid LIMIT ?
 -- The newest match outside the window.
 SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT 1 OFFSET ?
 
--- name: ranked @sqlite
--- The sort stays inside SQLite: passing 20,000 scores to Python would cost more than computing them.
-SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
-ORDER BY score, id DESC LIMIT ?
-
 -- name: scores @sqlite
+-- The sort stays inside SQLite: passing 20,000 scores to Python would cost more than computing them.
 SELECT id, score FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
 ORDER BY score, id DESC LIMIT ?
 
@@ -113,9 +109,6 @@ SELECT message_id FROM {matches} ORDER BY message_id LIMIT ?
 WITH matches AS MATERIALIZED (SELECT message_id, score FROM {scored} ORDER BY message_id DESC LIMIT ?)
 SELECT message_id, (SELECT count(*) FROM matches), (SELECT min(message_id) FROM matches)
 FROM matches ORDER BY score DESC, message_id DESC LIMIT ?
-
--- name: ranked_among @postgresql
-SELECT message_id FROM {scored} AND message_id IN {numbers} ORDER BY score DESC, message_id DESC LIMIT ?
 
 -- name: scores @postgresql
 SELECT message_id, score::double precision FROM {scored} AND message_id IN {numbers}
