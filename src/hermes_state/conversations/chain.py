@@ -7,6 +7,8 @@ segments for both. Every function runs in the caller's transaction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.storage.base import Connection, Row, first, set_columns
 from hermes_state.storage.statements import Queries
@@ -130,6 +132,24 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
             queue += links.get(segment, [])
         settle(conn, child)
     settle(conn, node[1])
+
+
+def parents_first(parents: Mapping[str, str | None]) -> tuple[list[str], list[str]]:
+    """The sessions (id → parent), every one after its parent; and those whose link must be cut to end a cycle."""
+    ordered: dict[str, None] = {}
+    cut: list[str] = []
+    for start in parents:
+        path: dict[str, None] = {}
+        here: str | None = start
+        while here is not None and here in parents and here not in ordered:
+            path[here] = None
+            above = parents[here]
+            if above in path:
+                cut.append(here)
+                break
+            here = above
+        ordered.update(dict.fromkeys(reversed(path)))
+    return list(ordered), cut
 
 
 def found(conn: Connection, root_id: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:

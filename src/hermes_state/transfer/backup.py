@@ -34,7 +34,6 @@ from hermes_state.storage.base import Store
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
 from hermes_state.storage.sqlite_errors import translated
 from hermes_state.transfer import copy_all, home_backup, kept, sqlite_copy, tables
-from hermes_state.transfer.archive_read import ArchiveFile
 
 FOLDER = "backups"
 AUTOMATIC = "auto-"
@@ -95,12 +94,7 @@ def verify(path: Path, *, limits: Limits) -> Backup:
     if not path.is_file():
         raise BackupRefused("there is no such backup", where=str(path))
     if path.suffix == ".zip":
-        with ArchiveFile(path, limits) as source:
-            source.require_scope("store")
-            source.verify()
-            promised = source.manifest["files"].items()
-        _load_into_temporary(path, limits)
-        return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
+        return _described(path, _load_into_temporary(path, limits))
     with sqlite_copy.reading(path) as raw:
         version = schema.found_version(SqliteConnection(raw))
         if version is None:
@@ -117,8 +111,8 @@ def verify(path: Path, *, limits: Limits) -> Backup:
         return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
 
 
-def _load_into_temporary(path: Path, limits: Limits) -> None:
-    """Load an archive into a temporary database: valid lines may still contradict each other."""
+def _load_into_temporary(path: Path, limits: Limits) -> dict[str, int]:
+    """Load an archive into a temporary database, as valid lines may still contradict each other; rows by table."""
     from hermes_state.session_db import SessionDB
 
     with (
@@ -126,7 +120,7 @@ def _load_into_temporary(path: Path, limits: Limits) -> None:
         closing(SessionDB(Path(folder) / "state.db", synchronous="OFF", limits=limits)) as store,
     ):
         try:
-            copy_all.restore_store(store, path)
+            return copy_all.restore_store(store, path)
         except (IntegrityError, InvalidValue) as error:
             raise BackupRefused(f"its rows contradict each other: {error.what}", where=str(path)) from error
 

@@ -103,7 +103,7 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
     with ArchiveFile(path, store.limits) as source:
         source.require_scope("store")
         source.verify()
-        counts = {table.name: source.rows_in(table.name) for table in (*tables.every(), *tables.KEPT)}
+        counts = {name.removesuffix(".jsonl"): promise["rows"] for name, promise in source.manifest["files"].items()}
         numbers = {table.name: source.last_number(table.name) for table in tables.every() if table.numbered}
         steps = _Steps(progress)
 

@@ -40,7 +40,7 @@ class SessionJson(Store):
         taken, errors = check(records, self.limits, self.clock())
         if errors:
             return _outcome([], [], 0, errors)
-        ordered = parents_first(taken)
+        ordered = _parents_first(taken)
         return self.engine.write(lambda conn: _store_sessions(conn, ordered, self.clock()))
 
 
@@ -169,21 +169,12 @@ def check(records: object, limits: Limits, now: float) -> tuple[list[Incoming], 
     return list(taken.values()), errors
 
 
-def parents_first(sessions: list[Incoming]) -> list[Incoming]:
-    """Every session after its parent; a cycle of parents is cut at one link."""
+def _parents_first(sessions: list[Incoming]) -> list[Incoming]:
     by_id = {session.id: session for session in sessions}
-    ordered: dict[str, Incoming] = {}
-    for session in sessions:
-        path: dict[str, Incoming] = {}
-        here: Incoming | None = session
-        while here is not None and here.id not in ordered:
-            path[here.id] = here
-            if here.parent in path:
-                here.parent = None
-            here = by_id.get(here.parent) if here.parent is not None else None
-        for step in reversed(path.values()):
-            ordered[step.id] = step
-    return list(ordered.values())
+    ordered, cut = chain.parents_first({session.id: session.parent for session in sessions})
+    for session_id in cut:
+        by_id[session_id].parent = None
+    return [by_id[session_id] for session_id in ordered]
 
 
 def _session(record: Any, limits: Limits, now: float) -> Incoming:

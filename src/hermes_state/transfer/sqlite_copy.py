@@ -10,7 +10,6 @@ because Hermes does not read them; imported homes have some. They are reported, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes_config.home import advice, sync_folder
+from hermes_config.home import advice, replacing
 from hermes_state.errors import StateError, StoreDamaged
 from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection
@@ -66,20 +65,11 @@ def drafted(path: Path, trouble: str) -> Iterator[Path]:
 
     `trouble` is the error when it cannot be written, with {} for the reason.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            yield draft
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        draft.replace(path)
-        sync_folder(path.parent)
+        with replacing(path, "xb") as draft:
+            yield Path(draft.name)
     except OSError as error:
         raise StateError(trouble.format(error.strerror), where=str(path), hint=advice(error)) from error
-    finally:
-        draft.unlink(missing_ok=True)  # it was already renamed, or never created
 
 
 def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:

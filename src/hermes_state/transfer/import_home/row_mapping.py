@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state import columns
-from hermes_state.conversations import sessions, transcript
+from hermes_state.conversations import chain, sessions, transcript
 from hermes_state.ids import is_possible_id
 from hermes_state.storage.base import Row
 from hermes_state.transfer import tables
@@ -201,31 +201,15 @@ def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere
             found.cut[session_id] = f"its parent {parent[:60]} is missing"
             row["parent_session_id"] = None
         found.kinds[session_id] = kind_of(row)
-    _order(rows, found)
+    found.order, cycles = chain.parents_first({one: row["parent_session_id"] for one, row in rows.items()})
+    for session_id in cycles:
+        found.cut[session_id] = "its parents form a cycle"
+        rows[session_id]["parent_session_id"] = None
+        found.kinds[session_id] = kind_of(rows[session_id])
     for session_id in found.order:
         found.roots[session_id] = _root(rows[session_id], rows, outside, found)
     _find_tips(rows, found)
     return found
-
-
-def _order(rows: Mapping[str, dict[str, Any]], found: Lineage) -> None:
-    """Parents first. A cycle of parents is cut at one link."""
-    placed: set[str] = set()
-    for start in rows:
-        path: list[str] = []
-        here: str | None = start
-        while here is not None and here in rows and here not in placed:
-            if here in path:
-                closing = path[-1]
-                found.cut[closing] = "its parents form a cycle"
-                rows[closing]["parent_session_id"] = None
-                found.kinds[closing] = kind_of(rows[closing])
-                break
-            path.append(here)
-            here = rows[here]["parent_session_id"]
-        for session_id in reversed(path):
-            placed.add(session_id)
-            found.order.append(session_id)
 
 
 def _root(
