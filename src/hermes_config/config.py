@@ -143,6 +143,30 @@ def set_value(
     return saved
 
 
+def set_values(values: Mapping[str, Any], home: Path | None = None) -> None:
+    """Set several dotted keys of config.yaml in one write, so that no reader sees half of them; None removes a key."""
+    file = (home or ensure_home()) / "config.yaml"
+
+    def change(text: str) -> Edited | None:
+        before = load(file.parent)
+        edited = Edited(text, kept_layout=True)
+        for key, value in values.items():
+            path = key.split(".")
+            if value is not None:
+                step = yaml_file.set_in_text(edited.text, path, value, file=str(file))
+            elif _holds(_document(edited.text, file).data, path):
+                step = yaml_file.remove_in_text(edited.text, path, file=str(file))
+            else:
+                continue
+            edited = Edited(step.text, edited.kept_layout and step.kept_layout)
+        after = _check_before_saving(edited.text, file, before.dotenv)
+        if (problem := after.problem(*values)) is not None:
+            raise _not_saved(problem.error(line=0))
+        return None if edited.text == text else edited
+
+    _save(file, change)
+
+
 def unset_value(key: str, home: Path | None = None) -> Saved | None:
     """Remove one dotted key from config.yaml, so that its default applies; None if the key is missing.
 

@@ -319,6 +319,22 @@ def test_a_save_creates_a_private_file_in_a_private_home(tmp_path: Path, monkeyp
     assert saved.file.read_text() == "sessions:\n  retention_days: 5\n"
 
 
+def test_several_keys_change_in_one_write(write: Write, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader, or a crash, in between must not find a new address beside the old key."""
+    file = write("# mine\nmodel:\n  base_url: http://old/v1  # the old one\n  default: a\nother: 1\n")
+    written: list[str] = []
+    keep = config.write_atomic
+    monkeypatch.setattr(config, "write_atomic", lambda file, text: (written.append(text), keep(file, text)))
+    config.set_values({"model.base_url": None, "model.provider": "openai", "model.default": "b", "model.api_key": None})
+    assert written == [file.read_text()]
+    assert written[0] == "# mine\nmodel:\n  default: b\n  provider: openai\nother: 1\n"
+    config.set_values({"model.default": "b"})
+    assert len(written) == 1, "nothing changed"
+    with pytest.raises(ConfigError, match="Nothing was saved"):
+        config.set_values({"model.default": "c", "sessions.retention_days": "many"})
+    assert file.read_text() == written[0]
+
+
 def test_a_save_never_follows_a_failed_read(write: Write, home: Path) -> None:
     file = write("sessions: [\n")
     with pytest.raises(ConfigError):

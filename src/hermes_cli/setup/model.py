@@ -195,9 +195,7 @@ def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
 def keep_key(variable: str, key: str) -> None:
     """Store another key for the configured model in `.env`."""
     config.put_variable(variable, key)
-    config.unset_value("model.api_key")
-    if variable == CUSTOM_KEY:
-        config.set_value("model.key_env", variable)
+    config.set_values({"model.api_key": None} | ({"model.key_env": variable} if variable == CUSTOM_KEY else {}))
 
 
 # -- a choice ----------------------------------------------------------------------------------------------------------
@@ -283,7 +281,7 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
 
 
 _MODEL_KEYS = ("base_url", "api_key", "key_env", "context_length", "api_mode", "provider", "default")
-"""The keys of a model in config.yaml; those of the previous model are removed first."""
+"""The keys of a model in config.yaml; those of the previous model are removed."""
 
 
 def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
@@ -293,9 +291,4 @@ def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
         config.put_variable(variable, key)
     now = loaded.tree.get("model")
     section = now if isinstance(now, Mapping) else {"default": now}
-    for name in _MODEL_KEYS:
-        if name in section and name not in wanted:
-            config.unset_value(f"model.{name}")
-    for name in _MODEL_KEYS:
-        if name in wanted and section.get(name) != wanted[name]:
-            config.set_value(f"model.{name}", wanted[name])
+    config.set_values({f"model.{name}": new for name in _MODEL_KEYS if (new := wanted.get(name)) != section.get(name)})
