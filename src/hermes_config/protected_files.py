@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 PROTECTED_FOLDERS: frozenset[str] = frozenset({
@@ -36,8 +37,10 @@ PROTECTED_FILES: frozenset[str] = frozenset({
     ".ghci", ".ocamlinit", ".iex.exs", ".octaverc",
 })  # fmt: skip
 
-_GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
+GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
 GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
+WORKTREE_MARKS = frozenset({"HEAD", "commondir"})
+"""Of the git folder of a linked worktree; `commondir` names the git folder whose settings it obeys."""
 _WRITABLE_IN_HOME = frozenset({".cache"})
 
 
@@ -59,7 +62,7 @@ def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) 
         return True
     folders = [workspace.joinpath(*parts[:-1]), *([workspace.joinpath(*parts[:-2])] if len(parts) > 1 else [])]
     names = (parts[-1], parts[-2] if len(parts) > 1 else "")
-    return any(name in _GIT_FILES and _is_git_folder(folder) for folder, name in zip(folders, names, strict=False))
+    return any(name in GIT_FILES and _is_git_folder(folder) for folder, name in zip(folders, names, strict=False))
 
 
 def is_protected_at_home(name: str) -> bool:
@@ -74,9 +77,9 @@ _HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE |
 _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
 
 
-def git_files(folder: str, root: str) -> list[str]:
-    """The files that git runs or reads settings from: its own, and those of the workspace that its settings name."""
-    found = [f"{folder}/{name}" for name in _GIT_FILES if os.path.lexists(f"{folder}/{name}")]
+def git_files(folder: str, roots: Iterable[str]) -> list[str]:
+    """The files that git runs or reads settings from: its own, and those below `roots` that its settings name."""
+    found = [f"{folder}/{name}" for name in GIT_FILES if os.path.lexists(f"{folder}/{name}")]
     try:
         with open(f"{folder}/config", encoding="utf-8", errors="replace") as file:
             settings = file.read(100_000)
@@ -85,7 +88,8 @@ def git_files(folder: str, root: str) -> list[str]:
     top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
     named = [os.path.join(top, path.strip()) for path in _HOOKS_PATH.findall(settings)]
     named += [os.path.join(folder, path.strip()) for path in _INCLUDED.findall(settings)]
+    within = tuple(f"{root}/" for root in roots)
     for path in map(os.path.realpath, named):
-        if path.startswith(f"{root}/") and os.path.exists(path) and not folder.startswith(f"{path}/"):
+        if path.startswith(within) and os.path.exists(path) and not folder.startswith(f"{path}/"):
             found.append(path)
     return found

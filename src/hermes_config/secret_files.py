@@ -37,6 +37,7 @@ from hermes_config.protected_files import (
     GIT_MARKS,
     PROTECTED_FILES,
     PROTECTED_FOLDERS,
+    WORKTREE_MARKS,
     git_files,
     is_protected_at_home,
 )
@@ -148,7 +149,15 @@ _EXAMPLE_FOLDERS = frozenset({
 _BULK = frozenset({
     "node_modules", "site-packages", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox",
 })  # fmt: skip
+_MARKS = GIT_MARKS | WORKTREE_MARKS
 _PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|auxv|maps|fd(?:/.*)?)")
+
+
+_SUBMODULE = b"\0\0\xe0\0"
+_SUBMODULE_IN_BULK = re.compile(
+    rb"\0\0\xe0\0.{34,50}(?:[^\0]{0,4096}/)?(?:%b)/" % b"|".join(re.escape(name.encode()) for name in _BULK), re.DOTALL
+)
+"""An entry of git's index: mode, owner, size, hash, flags and path."""
 
 
 # -- by name -------------------------------------------------------------------------------------------------------
@@ -309,6 +318,8 @@ class WorkspaceFiles:
     """Folders that the walk did not read then."""
     folders: Collection[str] = field(default=(), compare=False)
     """Every folder that the walk read."""
+    worktrees: tuple[Path, ...] = ()
+    """Git's folders for linked worktrees, which name the git folder they belong to."""
 
 
 def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
@@ -318,6 +329,7 @@ def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
         tuple(path for one in every for path in one.secrets), tuple(path for one in every for path in one.protected),
         tuple(path for one in every for path in one.pinned), all(one.complete for one in every),
         tuple(path for one in every for path in one.unseen), {folder for one in every for folder in one.folders},
+        tuple(path for one in every for path in one.worktrees),
     )  # fmt: skip
 
 
@@ -334,6 +346,7 @@ class _Folder:
     secrets: list[str] = field(default_factory=list)
     protected: list[str] = field(default_factory=list)
     is_git: bool = False
+    is_worktree: bool = False
     entries: int = 0
 
 
@@ -342,14 +355,14 @@ class _Tree:
     """The cached walk of one workspace."""
 
     folders: dict[str, _Folder] = field(default_factory=dict)
-    bulk: dict[str, tuple[tuple[int, int, int], list[str]]] = field(default_factory=dict)
-    """Folder → its state and the secrets below it."""
+    bulk: dict[str, tuple[tuple[int, int, int], dict[str, _Folder]]] = field(default_factory=dict)
+    """Folder → its state, and those folders below it that hold something we look for."""
     known: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Secret → device, inode, time of change. Moving a folder above the secret changes none of them."""
     lock: Lock = field(default_factory=Lock)
 
 
-_MOST_TREES = 8
+_MOST_TREES = 16
 _trees: OrderedDict[tuple[str, str, tuple[str, ...]], _Tree] = OrderedDict()
 _lock = Lock()
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -365,6 +378,8 @@ def found_in(
     *,
     user_home: Path,
     own: tuple[str, ...] = (),
+    writable: Iterable[Path] = (),
+    thorough: bool = False,
     most_entries: int = 2_000_000,
     seconds: float = 10.0,
 ) -> WorkspaceFiles:
@@ -374,6 +389,8 @@ def found_in(
     skip deep folders of `node_modules`, packages or git's objects. If a secret has moved, the next walk is thorough
     again and searches it everywhere by its inode, so that moving a folder with a secret uncovers nothing.
 
+    `writable`: other folders a command can write to; files there that git's settings name are protected too.
+    `thorough`: read every folder again.
     Beyond `most_entries` or `seconds` the result is not `complete`; the caller must then hide the `unseen` folders, or
     ask.
     """
@@ -384,7 +401,10 @@ def found_in(
         while len(_trees) > _MOST_TREES:
             _trees.popitem(last=False)
     with tree.lock:
-        return _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds).run()
+        if thorough:
+            tree.folders, tree.bulk = {}, {}
+        walk = _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds)
+        return walk.run(tuple(map(str, writable)))
 
 
 class _Walk:
@@ -397,7 +417,7 @@ class _Walk:
         self._identities = {identity[1]: identity for identity in tree.known.values()}
         self._seen = 0
 
-    def run(self) -> WorkspaceFiles:
+    def run(self, writable: tuple[str, ...]) -> WorkspaceFiles:
         tree = self._tree
         old, tree.folders = tree.folders, {}
         old_bulk, tree.bulk = tree.bulk, {}
@@ -406,7 +426,9 @@ class _Walk:
         secrets: list[str] = []
         protected: list[str] = []
         pinned: list[str] = []
+        worktrees: list[str] = []
         unseen: list[str] = []
+        roots = (self._root, *writable)
         waiting = [self._root]
         while waiting:
             path = waiting.pop()
@@ -421,16 +443,23 @@ class _Walk:
             tree.folders[path] = folder
             self._seen += folder.entries
             waiting += folder.folders
-            secrets += folder.secrets
-            protected += folder.protected
-            if folder.is_git:
-                pinned.append(path)
-                protected += git_files(path, self._root)
+            found = {path: folder}
             for bulk in folder.bulk:
                 inside, whole = self._bulk(bulk, old_bulk.get(bulk))
-                secrets += inside
+                found |= inside
                 if not whole:
                     unseen.append(bulk)
+            for at, one in found.items():
+                secrets += one.secrets
+                if one is folder:
+                    protected += one.protected
+                else:  # of the files of an installed package, only git's are obeyed from outside
+                    protected += [name for name in one.protected if name.endswith("/.git")]
+                if one.is_git:
+                    pinned.append(at)
+                    protected += git_files(at, roots)
+                if one.is_worktree:
+                    worktrees.append(at)
         tree.known = {**(tree.known if unseen else {}), **{path: birth(path) for path in secrets}}
         kept = dict.fromkeys(secrets)
         return WorkspaceFiles(
@@ -440,6 +469,7 @@ class _Walk:
             not unseen,
             tuple(map(Path, unseen)),
             tree.folders.keys(),
+            tuple(map(Path, worktrees)),
         )
 
     @staticmethod
@@ -477,14 +507,15 @@ class _Walk:
         return folder
 
     def _sort(self, path: str, entries: Iterable[os.DirEntry[str]], folder: _Folder) -> None:
-        marks = 0
+        marks: set[str] = set()
         at_home = self._is_home and path == self._root
         parent = path.rpartition("/")[2]
         for entry in entries:
             name = entry.name
             folder.entries += 1
             full = f"{path}/{name}"
-            marks += name in GIT_MARKS
+            if name in _MARKS:
+                marks.add(name)
             if self._identities and self._is_known(entry.inode(), full):
                 folder.secrets.append(full)
             elif self._own and self._own.matches(full, name):
@@ -509,7 +540,8 @@ class _Walk:
                     folder.protected.append(full)
             if at_home and is_protected_at_home(name):
                 folder.protected.append(full)
-        if marks == len(GIT_MARKS):
+        folder.is_worktree = marks >= WORKTREE_MARKS
+        if marks >= GIT_MARKS:
             folder.is_git = True
             objects = f"{path}/objects"
             if objects in folder.folders:
@@ -537,13 +569,15 @@ class _Walk:
             return  # hiding it would hide the workspace or a part of the system, or it does not exist
         folder.secrets.append(target)
 
-    def _bulk(self, top: str, before: tuple[tuple[int, int, int], list[str]] | None) -> tuple[list[str], bool]:
-        """The secrets below a folder of very many files, and whether all of it was read."""
+    def _bulk(
+        self, top: str, before: tuple[tuple[int, int, int], dict[str, _Folder]] | None
+    ) -> tuple[dict[str, _Folder], bool]:
+        """The folders that matter below a folder of very many files, and whether all of it was read."""
         identity = _identity(top)
         if before is not None and before[0] == identity:
             self._tree.bulk[top] = before
             return before[1], True
-        found: list[str] = []
+        found: dict[str, _Folder] = {}
         waiting = [top]
         while waiting:
             if self._seen > self._most or time.monotonic() > self._deadline:
@@ -556,9 +590,23 @@ class _Walk:
                 self._seen += folder.entries
                 waiting += folder.folders
                 waiting += folder.bulk
-                found += folder.secrets
+                if folder.secrets or folder.protected or folder.is_git or folder.is_worktree:
+                    found[path] = folder
         self._tree.bulk[top] = (identity, found)
         return found, True
+
+
+def has_submodule_in_bulk(git: Path) -> bool:
+    """Whether the index of a git folder names a submodule in a folder of very many files, which a walk may skip."""
+    try:
+        for index in (git / "index", *git.glob("sharedindex.*")):
+            data = index.read_bytes()
+            # Version 4 shortens paths by what they share with the path before.
+            if _SUBMODULE in data and (data[4:8] == b"\0\0\0\4" or _SUBMODULE_IN_BULK.search(data)):
+                return True
+    except OSError:
+        return False
+    return False
 
 
 def _identity(path: str) -> tuple[int, int, int]:

@@ -114,8 +114,8 @@ def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]
     read-only.
     """
     kept = (*inside.secrets, *inside.pinned, *view.protected)
-    within = {folder for path in kept for folder in path.parents if folder.is_relative_to(view.workspace)}
-    writable = {*inside.pinned, *within} - {view.workspace}
+    within = {folder for path in kept for folder in path.parents if is_below(folder, view.write)}
+    writable = {*inside.pinned, *within} - set(view.write)
     found = [(len(path.parts), "--bind-fd", str(path)) for path in writable]
     found += [(len(path.parts), "--ro-bind-fd", str(path)) for path in view.protected]
     return [(option, path) for _, option, path in sorted(found)]

@@ -37,6 +37,7 @@ from hermes_agent.execution.protection import (
     Protection,
     WatchScope,
     WorkspaceWatch,
+    files_in,
     kept_watches,
     protection_of_background,
 )
@@ -309,11 +310,15 @@ class Executor:
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, write=write,
             read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
-            protected=inside.protected, own=own, git_writable=found.wall == "bubblewrap",
+            own=own, git_writable=found.wall == "bubblewrap",
             secrets_in=lambda folder: _secrets(folder, user_home, own),
         )  # fmt: skip
         if ours:
             seen = replace(seen, hidden=())
+        # Other writable folders, and git folders outside the workspace, have protected files too.
+        folders = (root, *(folder for folder in seen.write if folder != root))
+        before = files_in(folders, user_home, own) if len(folders) > 1 else inside
+        seen = replace(seen, protected=before.protected)
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
             raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
@@ -330,7 +335,7 @@ class Executor:
                     found.program, found.way, seen, command.argv, workdir=where, empty=self._empty_file(),
                     tmp_bytes=self.limits.command_tmp_bytes,
                 ),
-                "binds": [] if changes else bubblewrap.binds(seen, inside),
+                "binds": [] if changes else bubblewrap.binds(seen, before),
             }  # fmt: skip
         else:
             request |= self._landlocked(seen, command, opening, environ)
@@ -339,11 +344,8 @@ class Executor:
         home = Path(os.path.realpath(self.home))
         if ours:
             return PreparedCommand(request)
-        # Other writable folders have protected files, too.
-        beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
-        scope = WatchScope((root, *beside), user_home, own, home, mounted, changes)
-        before = scope.look() if beside else inside
-        watch = _watches.begin(scope, lambda: Protection(before, seen.git, root=root, home=home, mounted=mounted))
+        scope = WatchScope(folders, user_home, own, home, mounted, changes)
+        watch = _watches.begin(scope, lambda: Protection(before, root=root, home=home, mounted=mounted))
         return PreparedCommand(request, lambda: _watches.end(watch), watch)
 
     def _landlocked(

@@ -6,8 +6,9 @@ over, and Landlock cannot exempt a file from its folder. So the files are record
 - a changed file gets its content back, and a moved git folder its path;
 - a new file, or a link, in a folder that existed before is renamed, and nothing is lost;
 - a file in a folder that the command created (a repository, an unpacked archive) stays. The exception is a new
-  repository within the work tree of another one: `git status` in the outer one enters it, so its settings and hooks are
-  renamed if they name programs.
+  repository within the work tree or the git folder of another one, such as a submodule: `git status` in the outer one
+  enters it. Its hooks, and settings that may name programs, are renamed; so is a `.git` file or a `commondir` that
+  leads to a git folder which was not checked.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from hermes_agent.tools.descriptors import Folder, opened
 from hermes_config import home as hermes_home
 from hermes_config import secret_files
-from hermes_config.protected_files import PROTECTED_FILES
+from hermes_config.protected_files import GIT_FILES, PROTECTED_FILES
 from hermes_config.secret_files import WorkspaceFiles, birth
 
 _log = logging.getLogger("hermes.agent")
@@ -37,14 +38,30 @@ _VERSION = 1
 _MOST_FILES = 2_000
 _MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
-_OBEYED = ("config", "config.worktree", "commondir", "hooks")
-"""Files of a git folder that git runs or reads settings from."""
+_MOST_CLOSED = 2_100
+"""Folders within each other that can be searched but not listed; a path has no more parts."""
 _OBEYED_OF_WORKTREES = ("config.worktree", "commondir")
-_RUNS_PROGRAMS = re.compile(
-    rb"^\s*(?:fsmonitor|hookspath|sshcommand|pager|editor|askpass|external|textconv|command|clean|smudge|process|driver"
-    rb"|program|helper|path|gitproxy|attributesfile|worktree)\s*=|^\s*\[(?:include|alias|filter|credential)",
-    re.IGNORECASE | re.MULTILINE,
+_SETTING = re.compile(
+    r"\s*(?:\[([a-z0-9.-]+)(?:[ \t]+\"(?:[^\"\\]|\\.)*\")?\])?\s*(?:([a-z][a-z0-9-]*)\s*(?:=\s*([^\\]*))?|[#;].*)?",
+    re.IGNORECASE | re.ASCII,
 )
+"""A line of git's settings: a section, a name and a value, each optional. A value that is continued does not match."""
+_HARMLESS_SETTINGS = frozenset({
+    "core.repositoryformatversion", "core.filemode", "core.bare", "core.logallrefupdates", "core.ignorecase",
+    "core.precomposeunicode", "core.symlinks", "core.autocrlf", "core.eol", "core.safecrlf", "core.quotepath",
+    "core.sparsecheckout", "core.sparsecheckoutcone", "core.abbrev", "core.compression", "core.untrackedcache",
+    "core.sharedrepository", "remote.url", "remote.fetch", "remote.push", "remote.tagopt", "remote.prune",
+    "remote.pushdefault", "remote.promisor", "remote.partialclonefilter", "branch.remote", "branch.merge",
+    "branch.rebase", "branch.pushremote", "branch.autosetuprebase", "branch.autosetupmerge", "branch.sort",
+    "branch.description", "branch.vscode-merge-base", "user.name", "user.email", "author.name", "author.email",
+    "committer.name", "committer.email", "submodule.url", "submodule.active", "submodule.recurse", "init.defaultbranch",
+    "pull.rebase", "pull.ff", "push.default", "push.autosetupremote", "push.followtags", "fetch.prune", "merge.ff",
+    "merge.conflictstyle", "merge.renamelimit", "diff.renames", "diff.renamelimit", "diff.algorithm",
+    "rebase.autosquash", "rebase.autostash", "rerere.enabled", "advice.detachedhead", "color.ui", "gc.auto",
+    "commit.gpgsign", "tag.gpgsign", "index.version", "index.threads", "pack.threads", "extensions.objectformat",
+    "extensions.refstorage", "extensions.partialclone", "extensions.worktreeconfig", "lfs.repositoryformatversion",
+})  # fmt: skip
+"""Settings of a new nested repository that cannot make git run a program or write elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +76,6 @@ class Protection:
     def __init__(
         self,
         found: WorkspaceFiles,
-        git_outside: Sequence[Path] = (),
         *,
         root: Path,
         home: Path,
@@ -67,8 +83,9 @@ class Protection:
     ) -> None:
         """`home`: the Hermes home, whose files are not watched if it lies in the workspace. `mounted`: see `undo`;
         files mounted directly in the workspace cannot be replaced and are not recorded."""
-        self._root, self._home, self._outside = root, home, tuple(git_outside)
-        self._folders = {*found.folders, *(str(folder) for git in self._outside for folder in (git, *_worktrees(git)))}
+        self._root, self._home, self._folders = root, home, set(found.folders)
+        self._repositories = {path.parent for path in (*found.pinned, *found.protected) if path.name == ".git"}
+        """The folders with a `.git`: work trees of repositories."""
         self._pinned = {git: _inode(git) for git in found.pinned}
         self._secrets = {path: birth(path) for path in found.secrets}
         self._units: dict[Path, list[Path]] = {}
@@ -86,7 +103,7 @@ class Protection:
     def record(self) -> dict[str, Any]:
         """Everything that `undo` needs, for JSON."""
         return {
-            "root": str(self._root), "home": str(self._home), "outside": _texts(self._outside),
+            "root": str(self._root), "home": str(self._home), "repositories": _texts(self._repositories),
             "folders": sorted(self._folders), "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
             "secrets": [(str(path), born) for path, born in self._secrets.items()],
             "units": [(str(unit), _texts(files)) for unit, files in self._units.items()],
@@ -98,7 +115,7 @@ class Protection:
     def of_record(cls, kept: Mapping[str, Any]) -> Protection:
         made = cls.__new__(cls)
         made._root, made._home = Path(kept["root"]), Path(kept["home"])
-        made._outside, made._folders = tuple(map(Path, kept["outside"])), set(kept["folders"])
+        made._repositories, made._folders = set(map(Path, kept["repositories"])), set(kept["folders"])
         made._pinned = {Path(path): _pair(inode) for path, inode in kept["pinned"]}
         made._secrets = {Path(path): (born[0], born[1], born[2]) for path, born in kept["secrets"]}
         made._units = {Path(unit): list(map(Path, files)) for unit, files in kept["units"]}
@@ -109,7 +126,7 @@ class Protection:
     def _protected(self, found: WorkspaceFiles) -> set[Path]:
         """Every file and folder to watch; some are secrets too, such as `.envrc`."""
         units = {*found.protected, *(path for path in found.secrets if path.name in PROTECTED_FILES)}
-        units.update(unit for git in (*found.pinned, *self._outside) for unit in obeyed(git))
+        units.update(_existing(found.worktrees, _OBEYED_OF_WORKTREES))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
     def undo(self, now: WorkspaceFiles, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
@@ -127,11 +144,11 @@ class Protection:
             if unit in self._units:
                 if not (unit in mounted and self._has_same_parents(unit)):
                     said += [_set_aside(file) for file in _files(unit) if self._is_new(unit, file)]
-            elif str(unit.parent) in self._folders or _has_foreign_settings(unit):
+            elif str(unit.parent) in self._folders or self._leads_elsewhere(unit, now):
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned and self._is_within_a_repository(git):
-                said += [_set_aside(unit) for unit in obeyed(git) if _names_programs(unit)]
+                said += [_set_aside(unit) for unit in _existing([git], GIT_FILES) if self._names_programs(unit)]
         if alone and not mounted and not changes:
             said += self._secrets_back(now)
         return said
@@ -179,11 +196,45 @@ class Protection:
 
         return [_moved_back(moved, git)]
 
-    def _is_within_a_repository(self, git: Path) -> bool:
-        around = {folder.parent for folder in (*self._pinned, *self._outside)}
-        return any(folder in around for folder in git.parents[1:]) or any(
-            git.is_relative_to(one) for one in self._pinned
-        )
+    def _is_within_a_repository(self, path: Path) -> bool:
+        return not self._repositories.isdisjoint(path.parents) or not self._pinned.keys().isdisjoint(path.parents)
+
+    def _leads_elsewhere(self, unit: Path, now: WorkspaceFiles) -> bool:
+        """Whether a new file of a new folder makes the git of an outer repository obey files that were not checked."""
+        if unit.name == "config.worktree":
+            return self._names_programs(unit)
+        if unit.name not in (".git", "commondir") or not self._is_within_a_repository(unit):
+            return False
+        git = _git_folder(unit)
+        if unit.name == ".git" and git in now.worktrees:
+            git = _git_folder(git / "commondir")
+        return git not in self._pinned and not (git in now.pinned and self._is_within_a_repository(git))
+
+    def _names_programs(self, unit: Path) -> bool:
+        """Whether git may run a program by this file of a git folder, or write outside the workspace."""
+        if unit.name == "hooks":
+            return any(True for _ in _files(unit))
+        kept = _read(unit)
+        return kept is None or (unit.name != "commondir" and not self._is_harmless(kept.content, unit.parent))
+
+    def _is_work_tree_of(self, git: Path, named: str) -> bool:
+        """Whether this is the relative path of a submodule in the workspace, which leads back to its git folder."""
+        path = Path(os.path.realpath(git / named))
+        plain = re.fullmatch(r"(\.\./)+[\w./-]+", named) is not None
+        return plain and path.is_relative_to(self._root) and _git_folder(path / ".git") == git
+
+    def _is_harmless(self, settings: bytes, git: Path) -> bool:
+        section = ""
+        for line in settings.decode("utf-8", "replace").split("\n"):
+            found = _SETTING.fullmatch(line)
+            if found is None:
+                return False
+            section, name, value = (found[1] or section).lower(), (found[2] or "").lower(), (found[3] or "").strip()
+            if f"{section}.{name}" == "core.worktree" and self._is_work_tree_of(git, value):
+                continue
+            if name and f"{section}.{name}" not in _HARMLESS_SETTINGS:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +261,15 @@ class WatchScope:
         return f"watch.{hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]}"
 
     def look(self) -> WorkspaceFiles:
-        return secret_files.together(
-            secret_files.found_in(folder, user_home=self.user_home, own=self.own) for folder in self.folders
-        )
+        """The files after a command, also where the command may have hidden a repository from the walk."""
+        now = files_in(self.folders, self.user_home, self.own)
+        for _ in range(_MOST_CLOSED):
+            if not sum(map(_made_listable, now.unseen)):
+                break
+            now = files_in(self.folders, self.user_home, self.own)
+        if any(secret_files.has_submodule_in_bulk(git) for git in (*now.pinned, *now.worktrees)):
+            return files_in(self.folders, self.user_home, self.own, thorough=True)
+        return now
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,36 +340,39 @@ def kept_watch(file: Path) -> WorkspaceWatch | None:
         return None
 
 
-def obeyed(git: Path) -> list[Path]:
-    """The existing files of a git folder that git runs or reads settings from."""
-    found = [git / name for name in _OBEYED]
-    found += [folder / name for folder in _worktrees(git) for name in _OBEYED_OF_WORKTREES]
-    return [path for path in found if os.path.lexists(path)]
+def files_in(
+    folders: tuple[Path, ...], user_home: Path, own: tuple[str, ...], *, thorough: bool = False
+) -> WorkspaceFiles:
+    """The secret and protected files of everything that a command can write to."""
+    return secret_files.together(
+        secret_files.found_in(folder, user_home=user_home, own=own, writable=folders, thorough=thorough)
+        for folder in folders
+    )
 
 
-def _worktrees(git: Path) -> list[Path]:
+def _made_listable(folder: Path) -> bool:
     try:
-        with os.scandir(git / "worktrees") as entries:
-            return [Path(entry.path) for entry in islice(entries, _MOST_FILES) if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-
-
-def _has_foreign_settings(unit: Path) -> bool:
-    """Whether a new worktree reads settings from outside its repository, or has settings that name programs."""
-    if unit.name == "config.worktree":
-        return _names_programs(unit)
-    if unit.name != "commondir":
+        with opened(folder) as one:
+            return one.make_listable()
+    except OSError:  # not ours, or gone
         return False
-    kept = _read(unit)
-    return kept is None or kept.content.strip() != b"../.."
 
 
-def _names_programs(unit: Path) -> bool:
-    if unit.name == "hooks":
-        return any(True for _ in _files(unit))
-    kept = _read(unit)
-    return kept is None or unit.name == "commondir" or _RUNS_PROGRAMS.search(kept.content) is not None
+def _existing(folders: Iterable[Path], names: Iterable[str]) -> list[Path]:
+    return [folder / name for folder in folders for name in names if os.path.lexists(folder / name)]
+
+
+def _git_folder(pointer: Path) -> Path:
+    """The real path of the git folder that a `.git` or `commondir` file leads to; itself if it leads nowhere."""
+    real = Path(os.path.realpath(pointer))
+    if real.is_dir():
+        return real
+    kept = _read(real)
+    if kept is None or b"\0" in kept.content:
+        return pointer
+    prefix = b"gitdir: " if pointer.name == ".git" else b""
+    named = os.fsdecode(kept.content.removeprefix(prefix).rstrip(b"\r\n"))  # git itself strips no more
+    return Path(os.path.realpath(pointer.parent / named))
 
 
 def _texts(paths: Iterable[Path]) -> list[str]:

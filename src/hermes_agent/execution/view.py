@@ -19,7 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, WallOpening
-from hermes_agent.execution.protection import obeyed
 from hermes_config import secret_files
 
 _SYSTEM = (
@@ -56,7 +55,7 @@ class FilesystemView:
     hidden: tuple[Path, ...] = ()
     """Secret files and folders below the visible ones."""
     protected: tuple[Path, ...] = ()
-    """Read-only below the writable ones."""
+    """Read-only below the writable ones; whoever knows them adds them."""
     git: tuple[Path, ...] = ()
     """Git folders outside the workspace that belong to its repository."""
     links: Mapping[str, str] = field(default_factory=dict)
@@ -81,14 +80,13 @@ def view(
     write: Iterable[Path] = (),
     opening: WallOpening = CLOSED,
     hidden: Iterable[Path] = (),
-    protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
     git_writable: bool = True,
     secrets_in: Callable[[Path], Iterable[Path]] = lambda folder: (),
 ) -> FilesystemView:
     """The view of a command in this workspace.
 
-    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
+    `home` is Hermes' own; `hidden` lies in the workspace; `own` are the owner's patterns of secrets;
     `git_writable`: whether the sandbox can protect git's settings in a git folder outside the workspace; `secrets_in`
     finds the files to hide in other visible folders.
     """
@@ -116,7 +114,6 @@ def view(
         hidden=tuple(
             path for path in dict.fromkeys(_below(secrets, visible)) if is_below(path, writable) or not _empty(path)
         ),
-        protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
         git=tuple(git_folders),
         links=_system()[0],
     )

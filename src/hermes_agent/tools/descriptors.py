@@ -62,6 +62,13 @@ class Folder:
         finally:
             os.close(handle)
 
+    def make_listable(self) -> bool:
+        """Let its owner list this folder, if its mode lets the owner only search it; whether that was so."""
+        if self._descriptor is None or (mode := stat.S_IMODE(os.fstat(self._descriptor).st_mode)) & 0o500 != 0o100:
+            return False
+        Path(f"/proc/self/fd/{self._descriptor}").chmod(mode | 0o400)
+        return True
+
     def write(self, name: str, data: bytes, *, mode: int | None, replace: bool) -> None:
         """Write a file in one step. Without `replace`, an existing file is an error.
 
