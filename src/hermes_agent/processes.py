@@ -404,7 +404,7 @@ def _undone(folder: Path) -> list[str]:
     said: list[str] = []
     for file in folder.glob("watch.*"):
         if (watch := protection.kept_watch(file)) is not None:
-            said += watch.undo(watch.scope.look(), alone=len(protection.kept_watches(watch.scope)) < 2)
+            said += watch.undo(watch.look(), alone=len(protection.kept_watches(watch.scope)) < 2)
         file.unlink(missing_ok=True)
     return said
 

@@ -8,7 +8,7 @@ a command creates itself are not protected either, only those that exist when it
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH118, PTH123
+# ruff: noqa: PTH110, PTH111, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def git_files(folder: str, roots: Iterable[str]) -> list[str]:
     except OSError:
         return found
     top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
-    named = [os.path.join(top, path.strip()) for path in _HOOKS_PATH.findall(settings)]
-    named += [os.path.join(folder, path.strip()) for path in _INCLUDED.findall(settings)]
+    named = [os.path.join(top, os.path.expanduser(path.strip())) for path in _HOOKS_PATH.findall(settings)]
+    named += [os.path.join(folder, os.path.expanduser(path.strip())) for path in _INCLUDED.findall(settings)]
     within = tuple(f"{root}/" for root in roots)
     for path in map(os.path.realpath, named):
         if path.startswith(within) and os.path.exists(path) and not folder.startswith(f"{path}/"):

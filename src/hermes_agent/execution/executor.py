@@ -456,7 +456,7 @@ class _WorkspaceRecords:
             return WorkspaceWatch(scope, protection)
 
     def end(self, watch: WorkspaceWatch) -> list[str]:
-        now = watch.scope.look()
+        now = watch.look()
         with self._lock:
             return watch.undo(now, alone=not self._left(watch.scope.root) and not any(kept_watches(watch.scope)))
 

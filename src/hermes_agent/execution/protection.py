@@ -28,7 +28,7 @@ from typing import Any
 from hermes_agent.tools.descriptors import Folder, opened
 from hermes_config import home as hermes_home
 from hermes_config import secret_files
-from hermes_config.protected_files import GIT_FILES, PROTECTED_FILES
+from hermes_config.protected_files import GIT_FILES, PROTECTED_FILES, git_files
 from hermes_config.secret_files import WorkspaceFiles, birth
 
 _log = logging.getLogger("hermes.agent")
@@ -38,8 +38,10 @@ _VERSION = 1
 _MOST_FILES = 2_000
 _MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
+_MOST_RENAMED = 50
+"""New files of one folder."""
 _MOST_CLOSED = 2_100
-"""Folders within each other that can be searched but not listed; a path has no more parts."""
+"""Folders within each other that a command closed; a path has no more parts."""
 _OBEYED_OF_WORKTREES = ("config.worktree", "commondir")
 _SETTING = re.compile(
     r"\s*(?:\[([a-z0-9.-]+)(?:[ \t]+\"(?:[^\"\\]|\\.)*\")?\])?\s*(?:([a-z][a-z0-9-]*)\s*(?:=\s*([^\\]*))?|[#;].*)?",
@@ -86,6 +88,8 @@ class Protection:
         self._root, self._home, self._folders = root, home, set(found.folders)
         self._repositories = {path.parent for path in (*found.pinned, *found.protected) if path.name == ".git"}
         """The folders with a `.git`: work trees of repositories."""
+        self.unseen = found.unseen
+        """The folders that could not be read."""
         self._pinned = {git: _inode(git) for git in found.pinned}
         self._secrets = {path: birth(path) for path in found.secrets}
         self._units: dict[Path, list[Path]] = {}
@@ -93,7 +97,8 @@ class Protection:
         self._files: dict[Path, _File] = {}
         room = _MOST_MEMORY
         for unit in sorted(self._protected(found)):
-            self._units[unit] = [] if unit in mounted and unit.parent == root else list(_files(unit))
+            mine = unit in mounted and unit.parent == root
+            self._units[unit] = [] if mine else list(islice(_files(unit), _MOST_FILES))
             for file in self._units[unit]:
                 if room > 0 and (kept := _read(file)) is not None:
                     self._files[file] = kept
@@ -104,7 +109,8 @@ class Protection:
         """Everything that `undo` needs, for JSON."""
         return {
             "root": str(self._root), "home": str(self._home), "repositories": _texts(self._repositories),
-            "folders": sorted(self._folders), "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
+            "folders": sorted(self._folders), "unseen": _texts(self.unseen),
+            "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
             "secrets": [(str(path), born) for path, born in self._secrets.items()],
             "units": [(str(unit), _texts(files)) for unit, files in self._units.items()],
             "files": [(str(p), b64encode(one.content).decode(), one.mode) for p, one in self._files.items()],
@@ -116,6 +122,7 @@ class Protection:
         made = cls.__new__(cls)
         made._root, made._home = Path(kept["root"]), Path(kept["home"])
         made._repositories, made._folders = set(map(Path, kept["repositories"])), set(kept["folders"])
+        made.unseen = tuple(map(Path, kept["unseen"]))
         made._pinned = {Path(path): _pair(inode) for path, inode in kept["pinned"]}
         made._secrets = {Path(path): (born[0], born[1], born[2]) for path, born in kept["secrets"]}
         made._units = {Path(unit): list(map(Path, files)) for unit, files in kept["units"]}
@@ -140,11 +147,12 @@ class Protection:
         for unit, files in self._units.items():
             if not (unit in mounted and self._has_same_parents(unit)):
                 said += [line for file in files for line in self._restored(file, gone=not changes)]
+        named = {path for git in self._pinned for path in git_files(str(git), [""])}
         for unit in sorted(self._protected(now)):
             if unit in self._units:
                 if not (unit in mounted and self._has_same_parents(unit)):
-                    said += [_set_aside(file) for file in _files(unit) if self._is_new(unit, file)]
-            elif str(unit.parent) in self._folders or self._leads_elsewhere(unit, now):
+                    said += self._without_new(unit)
+            elif str(unit.parent) in self._folders or str(unit) in named or self._leads_elsewhere(unit, now):
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned and self._is_within_a_repository(git):
@@ -163,8 +171,8 @@ class Protection:
             return []
         link = _first_link(file)
         said = [] if link is None else [_set_aside(link)]
-        missing = gone and file.parent.is_dir() and not os.path.lexists(file)
-        if link == file or missing or (file.exists() and _read(file) != before):
+        missing = gone and os.path.isdir(file.parent) and not os.path.lexists(file)  # noqa: PTH112 - never raises
+        if link == file or missing or (os.path.lexists(file) and _read(file) != before):
             said.append(_put_back(file, before))
         return said
 
@@ -182,9 +190,16 @@ class Protection:
                 said.append(_removed(path))
         return said
 
-    def _is_new(self, unit: Path, file: Path) -> bool:
-        known = self._units[unit]
-        return len(known) < _MOST_FILES and file not in known and ASIDE not in file.name and os.path.lexists(file)
+    def _without_new(self, unit: Path) -> list[str]:
+        """Rename the new files of a folder that was there before; if they are very many, the whole folder."""
+        known = set(self._units[unit])
+        if len(known) >= _MOST_FILES:  # not all of them are known
+            return []
+        new = (file for file in _files(unit) if file not in known and ASIDE not in file.name)
+        found = list(islice(new, _MOST_RENAMED + 1))
+        if len(found) <= _MOST_RENAMED:
+            return [_set_aside(file) for file in found if os.path.lexists(file)]
+        return [_set_aside(unit), *(_put_back(file, self._files[file]) for file in known & self._files.keys())]
 
     def _returned(self, git: Path, inode: tuple[int, int] | None, now: WorkspaceFiles) -> list[str]:
         """Move a git folder back; a command may have moved it to put another one there."""
@@ -260,16 +275,8 @@ class WatchScope:
 
         return f"watch.{hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]}"
 
-    def look(self) -> WorkspaceFiles:
-        """The files after a command, also where the command may have hidden a repository from the walk."""
-        now = files_in(self.folders, self.user_home, self.own)
-        for _ in range(_MOST_CLOSED):
-            if not sum(map(_made_listable, now.unseen)):
-                break
-            now = files_in(self.folders, self.user_home, self.own)
-        if any(secret_files.has_submodule_in_bulk(git) for git in (*now.pinned, *now.worktrees)):
-            return files_in(self.folders, self.user_home, self.own, thorough=True)
-        return now
+    def look(self, *, thorough: bool = False) -> WorkspaceFiles:
+        return files_in(self.folders, self.user_home, self.own, thorough=thorough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +285,18 @@ class WorkspaceWatch:
 
     scope: WatchScope
     protection: Protection
+
+    def look(self) -> WorkspaceFiles:
+        """The files after the command, also where it may have hidden a repository from the walk."""
+        now = self.scope.look()
+        for _ in range(_MOST_CLOSED):
+            closed = set(now.unseen).difference(self.protection.unseen)
+            if not sum(_is_opened_up(folder) for folder in closed):
+                break
+            now = self.scope.look()
+        if any(secret_files.has_submodule_in_bulk(git) for git in (*now.pinned, *now.worktrees)):
+            return self.scope.look(thorough=True)
+        return now
 
     def undo(self, now: WorkspaceFiles, *, alone: bool) -> list[str]:
         """Undo the command's changes; see `Protection.undo`."""
@@ -350,10 +369,11 @@ def files_in(
     )
 
 
-def _made_listable(folder: Path) -> bool:
+def _is_opened_up(folder: Path) -> bool:
+    """Whether a command had closed a folder to its owner, who can use it again now."""
     try:
         with opened(folder) as one:
-            return one.make_listable()
+            return one.open_up()
     except OSError:  # not ours, or gone
         return False
 
@@ -396,14 +416,14 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if not name.endswith(".sample"))
-    yield from islice(found, _MOST_FILES)
+    for folder, _, names in os.walk(path):
+        yield from (Path(folder, name) for name in names if not name.endswith(".sample"))
 
 
 def _first_link(path: Path) -> Path | None:
     """The outermost part of a path that has become a link since the path was recorded."""
     parts: Iterable[Path] = (*reversed(path.parents), path)
-    return next((part for part in parts if part.is_symlink()), None)
+    return next((part for part in parts if os.path.islink(part)), None)  # noqa: PTH114 - never raises
 
 
 def _read(path: Path) -> _File | None:
@@ -436,7 +456,7 @@ def _removed(link: Path) -> str:
 
 def _put_back(path: Path, before: _File) -> str:
     def act() -> None:
-        with opened(path.parent) as folder:
+        with opened(path.parent, make=True) as folder:
             if folder.status(path.name) is not None:
                 folder.rename(path.name, _free_name(folder, path.name))
             folder.write(path.name, before.content, mode=before.mode, replace=True)
@@ -453,13 +473,19 @@ def _set_aside(path: Path) -> str:
 
 
 def _free_name(folder: Folder, name: str) -> str:
-    names = (f"{name}{ASIDE}{number or ''}" for number in range(10_000))
-    return next(one for one in names if folder.status(one) is None)
+    short = name if len(os.fsencode(name)) < 200 else name[:50]
+    names = (f"{short}{ASIDE}{number or ''}" for number in range(100))
+    return next((one for one in names if folder.status(one) is None), f"{short}{ASIDE}{os.urandom(6).hex()}")
 
 
 def _attempt(path: Path, done: str, act: Callable[[], None], *, why: str = "is run by other programs") -> str:
     try:
-        act()
+        try:
+            act()
+        except PermissionError:
+            if not _is_opened_up(path.parent):
+                raise
+            act()
     except OSError as error:
         return f"{path} {why}, was changed, and could not be restored ({error.strerror}): check it"
     return f"{path} {why}: {done}; write_file asks a person to write it"

@@ -62,11 +62,11 @@ class Folder:
         finally:
             os.close(handle)
 
-    def make_listable(self) -> bool:
-        """Let its owner list this folder, if its mode lets the owner only search it; whether that was so."""
-        if self._descriptor is None or (mode := stat.S_IMODE(os.fstat(self._descriptor).st_mode)) & 0o500 != 0o100:
+    def open_up(self) -> bool:
+        """Give the owner every right to this folder; False if nothing was missing. Raises `OSError`."""
+        if self._descriptor is None or (mode := stat.S_IMODE(os.fstat(self._descriptor).st_mode)) & 0o700 == 0o700:
             return False
-        Path(f"/proc/self/fd/{self._descriptor}").chmod(mode | 0o400)
+        Path(f"/proc/self/fd/{self._descriptor}").chmod(mode | 0o700)
         return True
 
     def write(self, name: str, data: bytes, *, mode: int | None, replace: bool) -> None:
