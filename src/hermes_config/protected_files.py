@@ -8,7 +8,7 @@ a command creates itself are not protected either, only those that exist when it
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH111, PTH118, PTH123
+# ruff: noqa: PTH110, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -77,19 +77,25 @@ _HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE |
 _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
 
 
-def git_files(folder: str, roots: Iterable[str]) -> list[str]:
-    """The files that git runs or reads settings from: its own, and those below `roots` that its settings name."""
+def git_files(folder: str, roots: Iterable[str], user_home: str) -> list[str]:
+    """The files that git runs or reads settings from: its own, and those below `roots` that settings name.
+
+    The person's own settings count too: they may name hooks by a path relative to each repository.
+    """
     found = [f"{folder}/{name}" for name in GIT_FILES if os.path.lexists(f"{folder}/{name}")]
-    try:
-        with open(f"{folder}/config", encoding="utf-8", errors="replace") as file:
-            settings = file.read(100_000)
-    except OSError:
-        return found
     top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
-    named = [os.path.join(top, os.path.expanduser(path.strip())) for path in _HOOKS_PATH.findall(settings)]
-    named += [os.path.join(folder, os.path.expanduser(path.strip())) for path in _INCLUDED.findall(settings)]
     within = tuple(f"{root}/" for root in roots)
-    for path in map(os.path.realpath, named):
-        if path.startswith(within) and os.path.exists(path) and not folder.startswith(f"{path}/"):
-            found.append(path)
+    for file in (f"{folder}/config", f"{user_home}/.gitconfig", f"{user_home}/.config/git/config"):
+        try:
+            with open(file, encoding="utf-8", errors="replace") as opened:
+                settings = opened.read(100_000)
+        except OSError:
+            continue
+        named = [(top, path) for path in _HOOKS_PATH.findall(settings)]
+        named += [(file.rpartition("/")[0], path) for path in _INCLUDED.findall(settings)]
+        for base, name in named:
+            name = re.sub("^~(?=/)", lambda _: user_home, name.strip())
+            path = os.path.realpath(os.path.join(base, name))
+            if path.startswith(within) and os.path.exists(path) and not folder.startswith(f"{path}/"):
+                found.append(path)
     return found

@@ -98,7 +98,7 @@ SYSTEM_PLACES: tuple[str, ...] = (
 """Secret files and whole folders of the machine."""
 
 SECRET_NAMES: tuple[str, ...] = (
-    ".env", ".env.*", "*.env", ".envrc",
+    ".env", ".env.*", "*.env", ".env-*", ".env_*", ".envrc",
     "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.ppk", "*.kdbx", "*.agekey", "*.keytab", "*.ovpn",
     "*.keychain", "*.keychain-db", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa",
     "*_ed25519", "wallet.dat",
@@ -119,7 +119,8 @@ SECRET_NAMES: tuple[str, ...] = (
 
 HARMLESS_NAMES: tuple[str, ...] = (
     "*.example", "*.sample", "*.template", "*.tmpl", "*.tpl", "*.dist", "*.schema", "*.pub", "*.crt", "*.cer",
-    ".env.example.*", "example.env", "sample.env", "template.env", "dist.env",
+    ".env.example.*", ".env[-_]example*", ".env[-_]sample*", ".env[-_]template*", ".env[-_]dist*",
+    "example.env", "sample.env", "template.env", "dist.env",
     "cacert*.pem", "ca-bundle*.pem", "ca-certificates*.pem", "fullchain*.pem", "debug.keystore",
 )  # fmt: skip
 
@@ -150,6 +151,8 @@ _BULK = frozenset({
     "node_modules", "site-packages", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox",
 })  # fmt: skip
 _MARKS = GIT_MARKS | WORKTREE_MARKS
+_BACKUP = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|old|orig|save))+\Z")
+"""The end of the name of a copy: `.env~` and `server.key.bak` are as secret as the file itself."""
 _PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|auxv|maps|fd(?:/.*)?)")
 
 
@@ -188,7 +191,7 @@ _SECRET, _HARMLESS = _Names(SECRET_NAMES), _Names(HARMLESS_NAMES)
 
 
 def _is_secret_name(folder: str, name: str) -> bool:
-    low = name.lower()
+    low = _BACKUP.sub("", name.lower())
     return ((low in _SECRET) and low not in _HARMLESS) or (folder.lower(), low) in SECRET_PAIRS
 
 
@@ -412,6 +415,7 @@ class _Walk:
         self, tree: _Tree, root: str, user_home: str, own: tuple[str, ...], most: int, deadline: float
     ) -> None:
         self._tree, self._root, self._own = tree, root, _own(own, user_home)
+        self._user_home = user_home
         self._is_home = root in _homes(user_home)
         self._most, self._deadline = most, deadline
         self._identities = {identity[1]: identity for identity in tree.known.values()}
@@ -457,7 +461,7 @@ class _Walk:
                     protected += [name for name in one.protected if name.endswith("/.git")]
                 if one.is_git:
                     pinned.append(at)
-                    protected += git_files(at, roots)
+                    protected += git_files(at, roots, self._user_home)
                 if one.is_worktree:
                     worktrees.append(at)
         tree.known = {**(tree.known if unseen else {}), **{path: birth(path) for path in secrets}}

@@ -51,6 +51,9 @@ SECRET = [
     "~/.local/share/fish/fish_history",
     "~/project/.env",
     "~/project/.env.local",
+    "~/project/.env~",
+    "~/project/.env-production",
+    "~/project/server.key.bak",
     "~/project/prod.env",
     "~/project/server.pem",
     "~/project/server.key",
@@ -84,6 +87,8 @@ SECRET = [
 
 HARMLESS = [
     "~/project/.env.example",
+    "~/project/.env.example~",
+    "~/project/.env-example",
     "~/project/.env.sample",
     "~/project/.env.template",
     "~/project/.env.dist",

@@ -345,7 +345,9 @@ class Executor:
         if ours:
             return PreparedCommand(request)
         scope = WatchScope(folders, user_home, own, home, mounted, changes)
-        watch = _watches.begin(scope, lambda: Protection(before, root=root, home=home, mounted=mounted))
+        watch = _watches.begin(
+            scope, lambda: Protection(before, root=root, user_home=user_home, home=home, mounted=mounted)
+        )
         return PreparedCommand(request, lambda: _watches.end(watch), watch)
 
     def _landlocked(

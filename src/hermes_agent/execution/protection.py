@@ -80,12 +80,14 @@ class Protection:
         found: WorkspaceFiles,
         *,
         root: Path,
+        user_home: Path,
         home: Path,
         mounted: frozenset[Path],
     ) -> None:
         """`home`: the Hermes home, whose files are not watched if it lies in the workspace. `mounted`: see `undo`;
         files mounted directly in the workspace cannot be replaced and are not recorded."""
-        self._root, self._home, self._folders = root, home, set(found.folders)
+        self._root, self._user_home, self._home = root, user_home, home
+        self._folders = set(found.folders)
         self._repositories = {path.parent for path in (*found.pinned, *found.protected) if path.name == ".git"}
         """The folders with a `.git`: work trees of repositories."""
         self.unseen = found.unseen
@@ -108,7 +110,8 @@ class Protection:
     def record(self) -> dict[str, Any]:
         """Everything that `undo` needs, for JSON."""
         return {
-            "root": str(self._root), "home": str(self._home), "repositories": _texts(self._repositories),
+            "root": str(self._root), "user_home": str(self._user_home), "home": str(self._home),
+            "repositories": _texts(self._repositories),
             "folders": sorted(self._folders), "unseen": _texts(self.unseen),
             "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
             "secrets": [(str(path), born) for path, born in self._secrets.items()],
@@ -120,7 +123,7 @@ class Protection:
     @classmethod
     def of_record(cls, kept: Mapping[str, Any]) -> Protection:
         made = cls.__new__(cls)
-        made._root, made._home = Path(kept["root"]), Path(kept["home"])
+        made._root, made._user_home, made._home = (Path(kept[name]) for name in ("root", "user_home", "home"))
         made._repositories, made._folders = set(map(Path, kept["repositories"])), set(kept["folders"])
         made.unseen = tuple(map(Path, kept["unseen"]))
         made._pinned = {Path(path): _pair(inode) for path, inode in kept["pinned"]}
@@ -147,7 +150,7 @@ class Protection:
         for unit, files in self._units.items():
             if not (unit in mounted and self._has_same_parents(unit)):
                 said += [line for file in files for line in self._restored(file, gone=not changes)]
-        named = {path for git in self._pinned for path in git_files(str(git), [""])}
+        named = {path for git in self._pinned for path in git_files(str(git), [""], str(self._user_home))}
         for unit in sorted(self._protected(now)):
             if unit in self._units:
                 if not (unit in mounted and self._has_same_parents(unit)):

@@ -41,7 +41,8 @@ _TOO_WIDE = frozenset(
     map(Path, ("/", "/home", "/usr", "/etc", "/var", "/opt", "/tmp", "/run", "/dev", "/proc", "/sys"))
 )
 _STANDING_SECONDS = 10
-_KEY_IN_SETTINGS = re.compile(rb"://[^/\s@]*:[^/\s@]+@|extraheader|password|token", re.IGNORECASE)
+_ETC_SECONDS = 60
+_KEY_IN_SETTINGS = re.compile(rb"https?://[^/\s@]+@|://[^/\s@]*:[^/\s@]+@|extraheader|password|token", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ def view(
     beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
     links = _links(user_home)
     secrets = [*_places_within_reach(user_home, home, own, visible, links), *hidden]
+    secrets += _closed_in_etc(int(time.monotonic() / _ETC_SECONDS)) if os.geteuid() == 0 else ()
     secrets += [path for folder in beside if not is_below(folder, [root]) for path in secrets_in(folder)]
     return FilesystemView(
         workspace=root,
@@ -145,6 +147,26 @@ def _places_within_reach(
         return not below_home or f"{text}/".startswith(roots)
 
     return tuple(path for path in secret_files.places(user_home, home, own=own) if reached(str(path)))
+
+
+@lru_cache(maxsize=1)
+def _closed_in_etc(moment: int) -> tuple[Path, ...]:
+    """The files and folders of /etc that only root can read, as Hermes does: they hold passwords and keys."""
+    found: list[Path] = []
+    waiting = ["/etc"]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        continue
+                    if not entry.stat().st_mode & 0o004:
+                        found.append(Path(entry.path))
+                    elif entry.is_dir():
+                        waiting.append(entry.path)
+        except OSError:  # removed meanwhile
+            continue
+    return tuple(found)
 
 
 def _links(folder: Path) -> frozenset[str]:

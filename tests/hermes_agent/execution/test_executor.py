@@ -109,6 +109,20 @@ def test_secrets_are_hidden_wherever_they_lie(world: World) -> None:
     assert "S3CRET-OF-TEST" not in again.output
 
 
+def test_files_of_the_machine_that_only_root_reads_are_hidden(world: World) -> None:
+    ended = world.run(r"find /etc -type f ! -perm -004 -exec head -c 1 {} \; 2>/dev/null | wc -c")
+    assert ended.output.strip() == "0"
+
+
+@pytest.mark.parametrize("key", ["https://ghp_abc@github.com/", "ssh://a:b@host/"])
+def test_git_settings_that_hold_a_key_are_hidden(world: World, key: str) -> None:
+    settings = world.person / ".gitconfig"
+    settings.write_text("[user]\n\tname = Ada\n")
+    assert world.run("git config --global user.name").output.strip() == "Ada"
+    settings.write_text(f'[url "{key}"]\n\tinsteadOf = x\n')
+    assert key not in world.run(f"cat {settings}; git config --global --list").output
+
+
 def test_a_secret_that_the_owner_names_is_hidden_too(world: World) -> None:
     (world.workspace / "notes.private").write_text("S3CRET-OF-TEST")
     assert "S3CRET-OF-TEST" in world.run("cat notes.private").output
@@ -288,6 +302,32 @@ def test_a_repository_within_another_brings_no_programs(world: World) -> None:
     config = world.workspace / "s/.git/config"
     assert not config.exists() or b"fsmonitor" not in config.read_bytes()
     assert not (world.workspace / "s/.git/hooks/post-index-change").exists()
+
+
+@pytest.mark.parametrize("at", ["repository", "home"])
+def test_hooks_that_settings_name_are_not_made_by_a_command(world: World, at: str) -> None:
+    """Also where the folder that a person's settings name did not exist yet."""
+    git = _repository(world)
+    file = git / "config" if at == "repository" else world.person / ".gitconfig"
+    with file.open("a") as settings:
+        settings.write("[core]\n\thooksPath = tools/hooks\n")
+    ended = world.run("mkdir -p tools/hooks && echo ./evil > tools/hooks/pre-commit; ls tools/hooks")
+    assert ended.output.strip() == "pre-commit"
+    assert not (world.workspace / "tools/hooks").exists()
+    assert (world.workspace / "tools/hooks.set-aside/pre-commit").exists()
+    assert any("tools/hooks" in line for line in ended.undone)
+
+
+def test_a_submodule_that_a_command_adds_works(world: World) -> None:
+    if world.wall == "landlock":
+        pytest.skip("with Landlock git's settings are put back, and a submodule needs one")
+    _repository(world)
+    ended = world.run(
+        "git init -q lib && git -C lib -c user.name=a -c user.email=b commit -q --allow-empty -m one"
+        " && git -c protocol.file.allow=always submodule --quiet add $PWD/lib sub; git worktree add -q tree -b tree"
+    )
+    assert ended.undone == []
+    assert world.run("git -C sub log --oneline | wc -l; git -C tree status --short").output.split() == ["1"]
 
 
 def _within(world: World, folder: str) -> Path:
