@@ -8,12 +8,13 @@ a command creates itself are not protected either, only those that exist when it
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH118, PTH123
+# ruff: noqa: PTH110, PTH118
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,6 +78,16 @@ _HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE |
 _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
 
 
+def plain_content(path: str | Path, most: int) -> bytes | None:
+    """The beginning of a plain file; None for anything else. A command may have put a pipe there, which never ends."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        return (file.read(most) or b"") if stat.S_ISREG(os.fstat(handle).st_mode) else None
+
+
 def git_files(folder: str, roots: Iterable[str], user_home: str) -> list[str]:
     """The files that git runs or reads settings from: its own, and those below `roots` that settings name.
 
@@ -86,11 +97,7 @@ def git_files(folder: str, roots: Iterable[str], user_home: str) -> list[str]:
     top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
     within = tuple(f"{root}/" for root in roots)
     for file in (f"{folder}/config", f"{user_home}/.gitconfig", f"{user_home}/.config/git/config"):
-        try:
-            with open(file, encoding="utf-8", errors="replace") as opened:
-                settings = opened.read(100_000)
-        except OSError:
-            continue
+        settings = (plain_content(file, 100_000) or b"").decode("utf-8", "replace")
         named = [(top, path) for path in _HOOKS_PATH.findall(settings)]
         named += [(file.rpartition("/")[0], path) for path in _INCLUDED.findall(settings)]
         for base, name in named:

@@ -40,6 +40,7 @@ from hermes_config.protected_files import (
     WORKTREE_MARKS,
     git_files,
     is_protected_at_home,
+    plain_content,
 )
 
 HOME_PLACES: tuple[str, ...] = (
@@ -373,6 +374,7 @@ _SETTLING_NS = 100_000_000
 _SETTLING_SECONDS_NS = 2_100_000_000
 """Nanoseconds; some file systems keep times in whole seconds."""
 _CONTENT_BYTES = 1_000_000
+_INDEX_BYTES = 200_000_000
 _NOTHING = (-1, -1, -1)
 
 
@@ -602,15 +604,14 @@ class _Walk:
 
 def has_submodule_in_bulk(git: Path) -> bool:
     """Whether the index of a git folder names a submodule in a folder of very many files, which a walk may skip."""
-    try:
-        for index in (git / "index", *git.glob("sharedindex.*")):
-            data = index.read_bytes()
-            # Version 4 shortens paths by what they share with the path before.
-            if _SUBMODULE in data and (data[4:8] == b"\0\0\0\4" or _SUBMODULE_IN_BULK.search(data)):
-                return True
-    except OSError:
-        return False
-    return False
+    return any(_names_submodule_in_bulk(str(index), _identity(str(index))) for index in git.glob("*index*"))
+
+
+@lru_cache(maxsize=64)
+def _names_submodule_in_bulk(index: str, identity: tuple[int, int, int]) -> bool:
+    data = plain_content(index, _INDEX_BYTES) or b""
+    # Version 4 shortens paths by what they share with the path before.
+    return _SUBMODULE in data and (data[4:8] == b"\0\0\0\4" or _SUBMODULE_IN_BULK.search(data) is not None)
 
 
 def _identity(path: str) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, WallOpening
 from hermes_config import secret_files
+from hermes_config.protected_files import plain_content
 
 _SYSTEM = (
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
@@ -290,11 +291,12 @@ def _linked_worktree(pointer: Path) -> Path | None:
 
     The second condition makes it safe: a command can write the file, but not the git folder outside the workspace.
     """
-    try:
-        named = pointer.read_text("utf-8").partition("gitdir:")[2].strip()
-        own = Path(os.path.realpath(pointer.parent / named))
-        back = Path((own / "gitdir").read_text("utf-8").strip())
-    except (OSError, UnicodeDecodeError):
+    named = os.fsdecode(plain_content(pointer, 4096) or b"").partition("gitdir:")[2].strip()
+    if not named or "\0" in named:
+        return None
+    own = Path(os.path.realpath(pointer.parent / named))
+    back = os.fsdecode(plain_content(own / "gitdir", 4096) or b"").strip()
+    if "\0" in back:
         return None
     if own.parent.name != "worktrees" or os.path.realpath(back) != os.path.realpath(pointer):
         return None
