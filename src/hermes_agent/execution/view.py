@@ -58,8 +58,6 @@ class FilesystemView:
     """Secret files and folders below the visible ones."""
     protected: tuple[Path, ...] = ()
     """Read-only below the writable ones; whoever knows them adds them."""
-    git: tuple[Path, ...] = ()
-    """Git folders outside the workspace that belong to its repository."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Folders of the system that are links (`/bin` → `usr/bin`)."""
 
@@ -117,7 +115,6 @@ def view(
         hidden=tuple(
             path for path in dict.fromkeys(_below(secrets, visible)) if is_below(path, writable) or not _empty(path)
         ),
-        git=tuple(git_folders),
         links=_system()[0],
     )
 
