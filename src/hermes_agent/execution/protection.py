@@ -294,7 +294,7 @@ class WorkspaceWatch:
         now = self.scope.look()
         for _ in range(_MOST_CLOSED):
             closed = set(now.unseen).difference(self.protection.unseen)
-            if not sum(_is_opened_up(folder) for folder in closed):
+            if not sum(_is_opened_up(folder, 0o500) for folder in closed):
                 break
             now = self.scope.look()
         if any(secret_files.has_submodule_in_bulk(git) for git in (*now.pinned, *now.worktrees)):
@@ -372,11 +372,11 @@ def files_in(
     )
 
 
-def _is_opened_up(folder: Path) -> bool:
+def _is_opened_up(folder: Path, rights: int) -> bool:
     """Whether a command had closed a folder to its owner, who can use it again now."""
     try:
         with opened(folder) as one:
-            return one.open_up()
+            return one.open_up(rights)
     except OSError:  # not ours, or gone
         return False
 
@@ -486,7 +486,7 @@ def _attempt(path: Path, done: str, act: Callable[[], None], *, why: str = "is r
         try:
             act()
         except PermissionError:
-            if not _is_opened_up(path.parent):
+            if not _is_opened_up(path.parent, 0o700):
                 raise
             act()
     except OSError as error:

@@ -62,9 +62,12 @@ class Folder:
         finally:
             os.close(handle)
 
-    def open_up(self) -> bool:
-        """Give the owner every right to this folder; False if nothing was missing. Raises `OSError`."""
-        if self._descriptor is None or (mode := stat.S_IMODE(os.fstat(self._descriptor).st_mode)) & 0o700 == 0o700:
+    def open_up(self, rights: int) -> bool:
+        """Give the owner every right to this folder, if one of `rights` is missing; whether it was."""
+        if self._descriptor is None:
+            return False
+        mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
+        if mode & rights == rights:
             return False
         Path(f"/proc/self/fd/{self._descriptor}").chmod(mode | 0o700)
         return True
