@@ -125,7 +125,7 @@ HARMLESS = [
 
 
 def at(text: str) -> Path:
-    return Path(text.replace("~", str(HOME)))
+    return Path(text.replace("~", str(HOME), 1))
 
 
 @pytest.mark.parametrize("text", SECRET)

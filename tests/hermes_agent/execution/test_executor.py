@@ -323,11 +323,12 @@ def test_a_submodule_that_a_command_adds_works(world: World) -> None:
         pytest.skip("with Landlock git's settings are put back, and a submodule needs one")
     _repository(world)
     ended = world.run(
-        "git init -q lib && git -C lib -c user.name=a -c user.email=b commit -q --allow-empty -m one"
+        "git init -q lib; for at in . lib; do git -C $at -c user.name=a -c user.email=b commit -q --allow-empty -m 1; done"
         " && git -c protocol.file.allow=always submodule --quiet add $PWD/lib sub; git worktree add -q tree -b tree"
     )
     assert ended.undone == []
-    assert world.run("git -C sub log --oneline | wc -l; git -C tree status --short").output.split() == ["1"]
+    ended = world.run("git -C sub log --oneline | wc -l; git -C tree status --short")
+    assert ended.output.split() == ["1"], ended.output
 
 
 def _within(world: World, folder: str) -> Path:
