@@ -34,7 +34,6 @@ from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
-    from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
 
@@ -52,7 +51,7 @@ _CARD_SECONDS = 3.0
 """How often the open cards of held answers are compared with the store; without one, nothing is read."""
 
 
-def _commands(services: Services, runner: GatewayRunner) -> Commands:
+def _commands(services: Services, runner: GatewayRunner) -> ChatCommands:
     assert runner._questions is not None, "set before commands are made"
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
@@ -94,7 +93,7 @@ class GatewayRunner:
         services: Services,
         adapters: Mapping[Platform, BasePlatformAdapter],
         *,
-        commands: Callable[[Services, GatewayRunner], Commands] = _commands,
+        commands: Callable[[Services, GatewayRunner], ChatCommands] = _commands,
     ) -> None:
         """`commands` makes the object that answers commands; it gets this runner for /new (`_handle_reset_command`)."""
         questions = self._questions = Questions(

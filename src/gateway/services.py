@@ -16,7 +16,7 @@ from gateway.access.policy import PolicyKeeper
 from gateway.config import GatewayConfig, Platform, load_gateway_config
 from gateway.hooks import HookRegistry, enabled_hooks
 from gateway.inbound.intake import Intake
-from gateway.inbound.lanes import Commands, Lanes
+from gateway.inbound.lanes import Lanes
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.connections import Connections
@@ -30,6 +30,7 @@ from hermes_config.errors import ConfigError
 from hermes_state import SessionDB
 
 if TYPE_CHECKING:
+    from gateway.chat.commands import ChatCommands
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from hermes_agent.approvals.types import Approver
@@ -134,7 +135,7 @@ def assemble(
     adapters: Mapping[Platform, BasePlatformAdapter],
     *,
     after: GatewayRunner,
-    commands: Commands,
+    commands: ChatCommands,
     approver: Approver,
     ask: Ask,
 ) -> Parts:

@@ -26,13 +26,13 @@ from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scenario import merged
 
 if TYPE_CHECKING:
-    from gateway.inbound.lanes import Commands
+    from gateway.chat.commands import ChatCommands
     from gateway.services import Services
     from hermes_state import SessionDB
     from hermes_state.turns.inbox import InboxRow
     from hermes_testing.scripted.model import ScriptedModel
 
-MakeCommands = Callable[["Services", "run.GatewayRunner"], "Commands"]
+MakeCommands = Callable[["Services", "run.GatewayRunner"], "ChatCommands"]
 OWNER = "42"
 
 

@@ -335,9 +335,11 @@ class ChatCommands:
         self.services, self.reset, self.questions = services, reset, questions
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
+        """Set the lanes and agents that commands act on; called once, before anything runs."""
         self.lanes, self.agents = lanes, agents
 
     def question_closed(self, question_id: str, reason: str) -> None:
+        """Show on its card that a waiting turn's question is no longer needed."""
         self.questions.approver.closed(question_id, f"no longer needed: {reason}")
 
     # -- the kind of a row ---------------------------------------------------------------------------------
@@ -357,6 +359,7 @@ class ChatCommands:
     # -- one command ---------------------------------------------------------------------------------------
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        """Claim the row, run the command, end the row with its reply."""
         if self.kind(row) == "turn":  # an answer to a question that closed before the answer came
             self.lanes.put(row, watcher=watcher, again=True)
             return

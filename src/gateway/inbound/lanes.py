@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gateway.config import BusyMode, Platform
 from gateway.inbound.recovery import OLD_COMMAND, Recovery
@@ -35,9 +35,9 @@ from hermes_agent.agent import LeftElsewhere
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
+    from gateway.chat.commands import ChatCommands
     from gateway.outbound.deliverer import Deliverer
     from gateway.services import Services
-    from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
     from hermes_state.ids import ConversationId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
@@ -47,23 +47,8 @@ _log = logging.getLogger("hermes.gateway")
 
 
 Kind = Literal["turn", "command", "now"]
+"""`turn`: a row for the model. `command`: one for `ChatCommands`. `now`: as `command`, and it waits for no turn."""
 _ROWS_KEPT = 4
-
-
-class Commands(Protocol):
-    """Answers rows that are not for the model: slash commands and pressed buttons (`gateway.chat.commands`)."""
-
-    def serve(self, lanes: Lanes, agents: Agents) -> None:
-        """Set the lanes and agents that commands act on; called once, before anything runs."""
-
-    def kind(self, row: InboxRow) -> Kind:
-        """`turn`: the row is for the model. `now`: it does not wait behind a running turn."""
-
-    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
-        """Claim the row, run the command, end the row with its reply."""
-
-    def question_closed(self, question_id: str, reason: str) -> None:
-        """Show on its card that a waiting turn's question is no longer needed."""
 
 
 Tell = Callable[..., Awaitable[None]]
@@ -187,7 +172,7 @@ EXTRA_COMMANDS = 16
 class Lanes:
     """All lanes of a gateway. Call its methods on the event loop."""
 
-    def __init__(self, services: Services, turns: TurnRunner, commands: Commands, deliverer: Deliverer) -> None:
+    def __init__(self, services: Services, turns: TurnRunner, commands: ChatCommands, deliverer: Deliverer) -> None:
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over, self.kind = deliverer.say, deliverer.deliver, commands.kind
         self._backlog = Recovery(services, commands, self.tell)

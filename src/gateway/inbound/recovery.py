@@ -24,7 +24,8 @@ from hermes_state.turns.jobs import CUT_OFF, is_lane
 from hermes_state.turns.turns import SET_ASIDE
 
 if TYPE_CHECKING:
-    from gateway.inbound.lanes import Commands, Tell
+    from gateway.chat.commands import ChatCommands
+    from gateway.inbound.lanes import Tell
     from gateway.services import Services
     from hermes_state.ids import SessionKey
     from hermes_state.turns.inbox import InboxRow, Outcome
@@ -58,7 +59,7 @@ class QueuedRows(NamedTuple):
 class Recovery:
     """Reads the store for the lanes and ends what cannot continue; the lanes decide what runs."""
 
-    def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
+    def __init__(self, services: Services, commands: ChatCommands, tell: Tell) -> None:
         self._services, self._commands, self.tell = services, commands, tell
 
     def abandoned(self) -> list[Turn]:

@@ -30,7 +30,8 @@ from hermes_state.turns.jobs import is_lane
 from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
-    from gateway.inbound.lanes import Commands, Lane, Lanes, Waiting
+    from gateway.chat.commands import ChatCommands
+    from gateway.inbound.lanes import Lane, Lanes, Waiting
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
     from hermes_state.ids import TurnId
@@ -53,7 +54,7 @@ class LaneWorker:
     """Processes lanes, each in a task of its own."""
 
     def __init__(
-        self, services: Services, turns: TurnRunner, commands: Commands, backlog: Recovery, lanes: Lanes
+        self, services: Services, turns: TurnRunner, commands: ChatCommands, backlog: Recovery, lanes: Lanes
     ) -> None:
         self._services, self._turns, self._commands = services, turns, commands
         self._backlog, self._lanes = backlog, lanes

@@ -8,9 +8,10 @@ future (a clock that was set back) makes nothing due.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from gateway.config import SessionResetPolicy
 
@@ -18,40 +19,15 @@ Reason = Literal["idle", "daily", "suspended", "resume_pending_expired"]
 _LOCALTIME = Path("/etc/localtime")
 
 
-class RouteUse(NamedTuple):
-    """The facts of a route that a rule uses. Times are epoch seconds."""
-
-    last_active: float
-    busy: bool = False
-    """A process that the conversation started still runs."""
-    suspended: bool = False
-    resume_pending: bool = False
-    resume_marked_at: float | None = None
-
-
-def due(policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo) -> Reason | None:
-    """Why the conversation has expired, or None."""
-    if state.busy:
-        return None
-    if policy.mode in ("idle", "both") and now > state.last_active + policy.idle_minutes * 60:
+def due(
+    policy: SessionResetPolicy, last_active: float, now: float, zone: Callable[[], tzinfo]
+) -> Literal["idle", "daily"] | None:
+    """Why a conversation that was last active then (epoch seconds) has expired, or None."""
+    if policy.mode in ("idle", "both") and now > last_active + policy.idle_minutes * 60:
         return "idle"
-    if policy.mode in ("daily", "both") and state.last_active < daily_boundary(policy.at_hour, now, zone):
+    if policy.mode in ("daily", "both") and last_active < daily_boundary(policy.at_hour, now, zone()):
         return "daily"
     return None
-
-
-def due_at_message(
-    policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo, resume_window: float
-) -> Reason | None:
-    """As `due`, also with the marks that count only when a new message comes."""
-    if state.suspended:
-        return "suspended"
-    reason = due(policy, state, now, zone)
-    if reason is None and state.resume_pending and policy.mode != "none" and not state.busy:
-        marked = state.resume_marked_at
-        if marked is not None and now > marked + resume_window:
-            return "resume_pending_expired"
-    return reason
 
 
 def daily_boundary(hour: int, now: float, zone: tzinfo) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import Any
 
 from gateway.config import GatewayConfig, Platform, SessionResetPolicy
@@ -65,21 +65,20 @@ class RouteRules:
         *,
         at_message: bool,
     ) -> reset_policy.Reason | None:
-        """Why the route's conversation has expired, or None. `entry` is the stored form."""
-        marks = bool(entry.get("suspended")) if at_message else False
-        if policy.mode == "none" and not marks:
+        """Why the route's conversation has expired, or None. `entry` is the stored form.
+
+        `at_message`: a message has come, so the marks in the entry count as well.
+        """
+        if at_message and entry.get("suspended"):
+            return "suspended"
+        if policy.mode == "none" or self.busy(key):
             return None
-        state = reset_policy.RouteUse(
-            used_at,
-            busy=policy.mode != "none" and self.busy(key),
-            suspended=marks,
-            resume_pending=bool(entry.get("resume_pending")),
-            resume_marked_at=_marked_at(entry),
-        )
-        here = zone() if policy.mode in ("daily", "both") else UTC
-        if at_message:
-            return reset_policy.due_at_message(policy, state, now, here, self.config.resume_window)
-        return reset_policy.due(policy, state, now, here)
+        reason = reset_policy.due(policy, used_at, now, zone)
+        if reason is None and at_message and entry.get("resume_pending"):
+            marked = _marked_at(entry)
+            if marked is not None and now > marked + self.config.resume_window:
+                return "resume_pending_expired"
+        return reason
 
     def fresh_entry(self, source: SessionSource | None, key: str, now: float, **marks: Any) -> SessionEntry:
         """The entry of a new conversation of this route."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.config import SessionResetPolicy
-from gateway.routes.reset_policy import RouteUse, daily_boundary, due, due_at_message, latest_due, zone_of
+from gateway.config import GatewayConfig, SessionResetPolicy
+from gateway.routes.reset_policy import daily_boundary, due, latest_due, zone_of
+from gateway.routes.resolver import RouteRules
+from gateway.routes.source import local_time
 
 NEW_YORK, BERLIN = ZoneInfo("America/New_York"), ZoneInfo("Europe/Berlin")
 IDLE = SessionResetPolicy(mode="idle", idle_minutes=30)
@@ -21,21 +24,20 @@ def utc(text: str) -> float:
 
 @pytest.mark.parametrize("mode", ["none", "banana"])
 def test_without_a_rule_nothing_is_ever_due(mode: str) -> None:
-    assert due(SessionResetPolicy(mode=mode), RouteUse(0.0), 1e9, UTC) is None
+    assert due(SessionResetPolicy(mode=mode), 0.0, 1e9, lambda: UTC) is None
     assert latest_due(SessionResetPolicy(mode=mode), 1e9) is None
 
 
 def test_idle_is_a_distance_between_instants() -> None:
-    assert due(IDLE, RouteUse(1000.0), 1000.0 + 1800, UTC) is None
-    assert due(IDLE, RouteUse(1000.0), 1000.0 + 1801, UTC) == "idle"
-    assert due(IDLE, RouteUse(5000.0), 1000.0, UTC) is None, "a clock that was set back makes nothing due"
-    assert due(IDLE, RouteUse(0.0, busy=True), 1e6, UTC) is None
+    assert due(IDLE, 1000.0, 1000.0 + 1800, lambda: UTC) is None
+    assert due(IDLE, 1000.0, 1000.0 + 1801, lambda: UTC) == "idle"
+    assert due(IDLE, 5000.0, 1000.0, lambda: UTC) is None, "a clock that was set back makes nothing due"
 
 
 def test_both_says_idle_first() -> None:
     both = SessionResetPolicy(mode="both", idle_minutes=30, at_hour=4)
-    assert due(both, RouteUse(utc("2026-07-01T03:00")), utc("2026-07-01T10:00"), UTC) == "idle"
-    assert due(both, RouteUse(utc("2026-07-01T03:50")), utc("2026-07-01T04:10"), UTC) == "daily"
+    assert due(both, utc("2026-07-01T03:00"), utc("2026-07-01T10:00"), lambda: UTC) == "idle"
+    assert due(both, utc("2026-07-01T03:50"), utc("2026-07-01T04:10"), lambda: UTC) == "daily"
 
 
 @pytest.mark.parametrize(
@@ -69,24 +71,40 @@ def test_the_daily_hour_is_the_persons_own(zone: ZoneInfo, hour: int, now: str, 
 
 def test_the_same_moment_is_due_for_one_person_and_not_for_another() -> None:
     now, last = utc("2026-07-01T03:00"), utc("2026-07-01T01:00")
-    assert due(DAILY, RouteUse(last), now, BERLIN) == "daily"  # 05:00 there
-    assert due(DAILY, RouteUse(last), now, NEW_YORK) is None  # 23:00 there
+    assert due(DAILY, last, now, lambda: BERLIN) == "daily"  # 05:00 there
+    assert due(DAILY, last, now, lambda: NEW_YORK) is None  # 23:00 there
 
 
 def test_the_hour_that_comes_twice_starts_over_once() -> None:
     rule = SessionResetPolicy(mode="daily", at_hour=1)
     first, second = utc("2026-11-01T05:00"), utc("2026-11-01T06:00")
-    assert due(rule, RouteUse(first - 60), first + 1, NEW_YORK) == "daily"
-    assert due(rule, RouteUse(first + 60), second + 60, NEW_YORK) is None
+    assert due(rule, first - 60, first + 1, lambda: NEW_YORK) == "daily"
+    assert due(rule, first + 60, second + 60, lambda: NEW_YORK) is None
 
 
-def test_marks_count_when_somebody_writes() -> None:
-    none = SessionResetPolicy(mode="none")
-    assert due_at_message(none, RouteUse(0.0, suspended=True), 10.0, UTC, 3600) == "suspended"
-    cut_off = RouteUse(9_000.0, resume_pending=True, resume_marked_at=1_000.0)
-    assert due_at_message(none, cut_off, 10_000.0, UTC, 3600) is None
-    assert due_at_message(IDLE, cut_off, 10_000.0, UTC, 3600) == "resume_pending_expired"
-    assert due_at_message(IDLE, cut_off, 4_000.0, UTC, 3600) is None
+class Rules(RouteRules):
+    runs = False
+
+    def busy(self, session_key: str) -> bool:
+        return self.runs
+
+
+def test_marks_count_when_somebody_writes_and_nothing_is_due_while_a_process_runs() -> None:
+    rules, none = Rules(GatewayConfig(resume_window=3600)), SessionResetPolicy(mode="none")
+
+    def reason(rule: SessionResetPolicy, entry: dict[str, Any], now: float, *, at_message: bool = True) -> str | None:
+        return rules.reason(rule, "key", entry, 9_000.0, now, lambda: UTC, at_message=at_message)
+
+    assert reason(none, {"suspended": True}, 9_010.0) == "suspended"
+    assert reason(none, {"suspended": True}, 9_010.0, at_message=False) is None
+    cut_off = {"resume_pending": True, "last_resume_marked_at": local_time(1_000.0).isoformat()}
+    assert reason(none, cut_off, 10_000.0) is None
+    assert reason(IDLE, cut_off, 10_000.0) == "resume_pending_expired"
+    assert reason(IDLE, cut_off, 10_000.0, at_message=False) is None
+    assert reason(IDLE, cut_off, 4_000.0) is None
+    assert reason(IDLE, {}, 1e6) == "idle"
+    rules.runs = True
+    assert reason(IDLE, cut_off, 10_000.0) is reason(IDLE, {}, 1e6) is None
 
 
 def test_a_zone_nobody_knows_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
