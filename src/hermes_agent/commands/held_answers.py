@@ -1,6 +1,6 @@
 """/hold and /held: chats whose answers wait for the owner, and decisions about such answers.
 
-At a terminal sits the owner; in a chat `gateway.chat.held_answers` checks who may decide.
+At a terminal sits the owner; in a chat `gateway.chat.cards` checks who may decide.
 """
 
 from __future__ import annotations
