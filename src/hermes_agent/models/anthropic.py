@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
-from hermes_agent.models.openai_chat import JsonWire, apply_options, details_of, longest_answer
+from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec, Wire
+from hermes_agent.models.openai_chat import apply_options, details_of, longest_answer
 from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, read_stream, section
 
@@ -53,10 +53,13 @@ def _user(blocks: list[dict[str, Any]]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class AnthropicWire(JsonWire):
-    name: str = "anthropic/1"
+class AnthropicWire(Wire):
     opening: ClassVar[bytes] = _user([_block(normalise.OPENING)])
     closing: ClassVar[bytes] = _user([_block(normalise.CLOSING)])
+
+    @property
+    def name(self) -> str:
+        return "anthropic/1"
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         fields: dict[str, Any] = {"model": endpoint.model, "stream": True}

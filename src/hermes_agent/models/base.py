@@ -8,9 +8,10 @@ the JSON of a provider.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes_config.errors import HermesError
@@ -165,15 +166,27 @@ class AnswerLength(NamedTuple):
     """None: nobody said."""
 
 
-class Wire(Protocol):
+_USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
+
+
+class Wire(ABC):
     """One provider format. All but `read` are pure functions of their arguments, with a version in `name`."""
 
+    __slots__ = ()
+    opening: ClassVar[bytes]
+    """The message before a conversation that would begin with one of the model."""
+    closing: ClassVar[bytes]
+    """The message after a conversation that would end with one of the model."""
+
     @property
+    @abstractmethod
     def name(self) -> str: ...
 
+    @abstractmethod
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         """The body up to the first message of the conversation."""
 
+    @abstractmethod
     def fragments(self, messages: Sequence[Message]) -> list[bytes]:
         """The encoded messages, one fragment a message of the wire (the tool results of one step may share one).
 
@@ -185,20 +198,37 @@ class Wire(Protocol):
 
     def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
         """The whole body. Fragments before the last may be passed as one, already joined by commas."""
+        parts = list(fragments)
+        if not parts or not parts[0].startswith(_USER):
+            parts.insert(0, self.opening)
+        if parts[-1].startswith(_ASSISTANT):
+            parts.append(self.closing)
+        pieces = [head] if head.endswith(b"[") else [head, b","]
+        for part in parts:
+            pieces += (part, b",")
+        pieces[-1] = ending
+        return b"".join(pieces)  # the only copy of a body that may be long
 
     def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
         """The bytes that close the body, with the answer's limit: `longest`, or else the endpoint's.
 
         They follow the messages, so they may differ from call to call without changing the bytes before them.
         """
+        field, tokens = self.longest_answer(endpoint)
+        tokens = tokens if longest is None else longest
+        return b"]}" if not field or tokens is None else b'],"%s":%d}' % (field.encode(), tokens)
 
+    @abstractmethod
     def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
         """The endpoint's limit for an answer."""
 
+    @abstractmethod
     def path(self) -> str:
         """The path of a request below the base URL."""
 
+    @abstractmethod
     def headers(self, endpoint: Endpoint) -> dict[str, str]: ...
 
+    @abstractmethod
     async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
         """Read a streamed answer."""

@@ -16,13 +16,12 @@ from hashlib import blake2s
 from typing import Any, ClassVar
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
+from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec, Wire
 from hermes_agent.models.provider_table import COMMON, Dialect
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, Text, count, read_stream, section
 
 _RESERVED = frozenset({"model", "messages", "tools", "stream"})
 _LENGTH_FIELDS = frozenset({"max_tokens", "max_completion_tokens"})
-_USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
 EXTRA_CONTENT = "tool_call.extra_content"
 """Our type of `reasoning_details` for extra data of a call that the server wants back (Gemini's signatures)."""
 
@@ -33,37 +32,8 @@ _FINISH = {
 }  # fmt: skip
 
 
-class JsonWire:
-    """How a body is put together in both formats."""
-
-    __slots__ = ()
-    opening: ClassVar[bytes]
-    closing: ClassVar[bytes]
-
-    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
-        raise NotImplementedError
-
-    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
-        """Join head, messages and ending; the first and last message are never the model's."""
-        parts = list(fragments)
-        if not parts or not parts[0].startswith(_USER):
-            parts.insert(0, self.opening)
-        if parts[-1].startswith(_ASSISTANT):
-            parts.append(self.closing)
-        pieces = [head] if head.endswith(b"[") else [head, b","]
-        for part in parts:
-            pieces += (part, b",")
-        pieces[-1] = ending
-        return b"".join(pieces)  # the only copy of a body that may be long
-
-    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
-        field, tokens = self.longest_answer(endpoint)
-        tokens = tokens if longest is None else longest
-        return b"]}" if not field or tokens is None else b'],"%s":%d}' % (field.encode(), tokens)
-
-
 @dataclass(frozen=True, slots=True)
-class ChatWire(JsonWire):
+class ChatWire(Wire):
     dialect: Dialect = COMMON
     opening: ClassVar[bytes] = normalise.encode({"role": "user", "content": normalise.OPENING})
     closing: ClassVar[bytes] = normalise.encode({"role": "user", "content": normalise.CLOSING})
