@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from hermes_config.errors import HermesError
+from hermes_config.recent import Recent
 from hermes_state.ids import ConversationId, SessionId
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*[:：-]\s*", re.IG
 _EDGES = " \t\"'`*_#“”„«»‹›「」『』.。"
 
 # Conversations that need no title any more, so that a long chat does not read the store after every turn.
-_settled: OrderedDict[ConversationId, None] = OrderedDict()
-_REMEMBERED = 4_096
+_settled: Recent[ConversationId, None] = Recent(4_096)
 
 
 def after_turn(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> asyncio.Task[None] | None:
@@ -54,7 +53,7 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
     try:
         exchange = await asyncio.to_thread(_untitled, db, session_id)
         if exchange is None:
-            _mark_settled(conversation_id)
+            _settled[conversation_id] = None
             return
         prompt = "{}\n\nPERSON: {}\n\nASSISTANT: {}".format(_PROMPT, *exchange)
         answer = await aux_calls.ask_beside(
@@ -65,16 +64,10 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
         if title is None:
             _log.info("no title in the answer", extra={"action": "title_failed", "reason": "no title in the answer"})
         elif await asyncio.to_thread(_store, db, session_id, title):
-            _mark_settled(conversation_id)
+            _settled[conversation_id] = None
     except (HermesError, TimeoutError) as error:
         # Nobody asked for a title, so nobody is told. Only the error's type is logged: its text may quote messages.
         _log.info("no title was made", extra={"action": "title_failed", "reason": type(error).__name__})
-
-
-def _mark_settled(conversation_id: ConversationId) -> None:
-    _settled[conversation_id] = None
-    while len(_settled) > _REMEMBERED:
-        _settled.popitem(last=False)
 
 
 def _untitled(db: SessionDB, session_id: SessionId) -> tuple[str, str] | None:

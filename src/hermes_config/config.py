@@ -27,6 +27,7 @@ from hermes_config import dotenv, schema, yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS
+from hermes_config.recent import Recent
 from hermes_config.schema import Problem, Value
 from hermes_config.sections import AGENT_SETTINGS, Settings
 from hermes_config.yaml_file import Edited
@@ -93,7 +94,7 @@ class _Remembered(NamedTuple):
     last_good: Config | None
 
 
-_remembered: dict[Path, _Remembered] = {}
+_remembered: Recent[Path, _Remembered] = Recent(DEFAULTS.config_homes)
 _lock = threading.RLock()  # a log record made while it is held asks for the secrets, and they are here
 
 
@@ -328,11 +329,7 @@ def _look(home: Path) -> _Remembered:
             last_good = outcome
         except ConfigError as error:
             outcome = error
-        found = _Remembered(stamps, outcome, last_good)
-        _remembered.pop(home, None)
-        _remembered[home] = found
-        while len(_remembered) > DEFAULTS.config_homes:
-            del _remembered[next(iter(_remembered))]
+        found = _remembered[home] = _Remembered(stamps, outcome, last_good)
         return found
 
 

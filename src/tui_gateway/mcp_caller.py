@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.access.policy import PolicyKeeper
 from gateway.mcp_server.asks import CANCELLED, AskRefused
-from gateway.recent import Recent
 from hermes_agent import process_identity
+from hermes_config.recent import Recent
 from hermes_state.errors import IdTaken, StoreUnavailable
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.turns.inbox import BESIDE, LOCAL, OUTCOMES, InboxRow

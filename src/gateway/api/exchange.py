@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, Outgoing, SendResult
-from gateway.recent import Recent
 from hermes_config import redaction
+from hermes_config.recent import Recent
 from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
 from hermes_state.people import media_files

@@ -33,12 +33,12 @@ from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
 from gateway.outbound import notices
 from gateway.platforms.connections import adapter_of
-from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
 from hermes_agent.approvals.types import ApprovalQuestion, Choice, question_of
 from hermes_agent.text import counted
+from hermes_config.recent import Recent
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:

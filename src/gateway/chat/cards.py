@@ -23,11 +23,11 @@ from gateway.chat import question_messages
 from gateway.chat.question_messages import Adapters, Recipient
 from gateway.outbound import notices
 from gateway.platforms.connections import adapter_of
-from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.commands import held_answers
 from hermes_agent.knowledge import proposals
 from hermes_agent.text import brief, fenced, inline_code
+from hermes_config.recent import Recent
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:

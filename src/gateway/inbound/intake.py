@@ -19,9 +19,9 @@ from gateway.access.authorisation import Decision, Policy, Principal
 from gateway.inbound.stored_message import is_stale, payload, source_of
 from gateway.outbound import notices, send_item
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Outgoing, Receipt
-from gateway.recent import Recent
 from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
+from hermes_config.recent import Recent
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, new_trace_id
 from hermes_state.turns.inbox import BESIDE, OWN, InboxRow

@@ -27,11 +27,11 @@ from gateway.inbound.recovery import OLD_COMMAND, Recovery
 from gateway.inbound.stored_message import is_own, is_stale, source_of
 from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
-from gateway.recent import Recent
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
 from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.agent import LeftElsewhere
+from hermes_config.recent import Recent
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:

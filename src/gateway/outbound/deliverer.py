@@ -32,10 +32,10 @@ from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, after_loss, note
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.platforms.connections import adapter_of
-from gateway.recent import Recent
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
 from hermes_config.limits import Limits
+from hermes_config.recent import Recent
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from hermes_agent.models.base import Endpoint, ToolSpec, Wire
 from hermes_config.limits import DEFAULTS
+from hermes_config.recent import Recent
 from hermes_state.ids import ConversationId, SessionId, TurnId
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class PrefixContent:
         self.hash = digest
         self.weight = len(system) + sum(len(str(tool)) for tool in tools)
         """Length in bytes for the token estimate."""
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._heads: Recent[tuple[str, str], Head] = Recent(DEFAULTS.prefix_heads)
 
     def head(self, wire: Wire, endpoint: Endpoint) -> Head:
         """The head for a wire and endpoint, made once. It holds no secrets, nor does its cache key."""
@@ -68,8 +69,6 @@ class PrefixContent:
         if known is None:
             content = wire.head(endpoint, self.system, self.tools)
             known = self._heads[key] = Head(content, hashlib.sha256(content).hexdigest())
-            while len(self._heads) > DEFAULTS.prefix_heads:
-                del self._heads[next(iter(self._heads))]
         return known
 
 

@@ -10,9 +10,9 @@ An image counts as a fixed number of tokens, whatever the length of its data.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 
 from hermes_config.limits import DEFAULTS
+from hermes_config.recent import Recent
 
 _START = 1 / 3.5
 """Tokens per byte of JSON before the first report: English needs fewer, code and most scripts about as many."""
@@ -26,7 +26,7 @@ IMAGE_WEIGHT = int(1_600 / _START)
 
 _ENCODED_DATA = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
 
-_rates: OrderedDict[str, float] = OrderedDict()
+_rates: Recent[str, float] = Recent(DEFAULTS.token_rates)
 
 
 def estimate(nbytes: int, model: str = "") -> int:
@@ -43,10 +43,8 @@ def learn(model: str, nbytes: int, tokens: int) -> None:
     if nbytes < _WORTH_LEARNING or tokens <= 0:
         return
     seen = min(max(tokens / nbytes, _SLOWEST), _FASTEST)
-    known = _rates.pop(model, None)
+    known = _rates.get(model)
     _rates[model] = seen if known is None else known + _TRUST * (seen - known)
-    while len(_rates) > DEFAULTS.token_rates:
-        _rates.popitem(last=False)
 
 
 def weight(encoded: bytes) -> int:

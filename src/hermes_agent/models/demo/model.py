@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from hashlib import blake2s
 from typing import Any
@@ -27,6 +26,7 @@ from hermes_agent.models.demo import replies
 from hermes_agent.models.demo.replies import DemoReply, DemoRequest, DemoResult
 from hermes_agent.models.normalise import json_object
 from hermes_agent.turn import control
+from hermes_config.recent import Recent
 
 PROVIDER = "demo"
 MODEL = "demo"
@@ -54,7 +54,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
     """Answers everything below `BASE_URL`."""
 
     def __init__(self) -> None:
-        self._failed: OrderedDict[bytes, int] = OrderedDict()
+        self._failed: Recent[bytes, int] = Recent(_REMEMBERED)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
@@ -82,8 +82,6 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         failed = self._failed.pop(key, 0)
         if failed < times:
             self._failed[key] = failed + 1
-            if len(self._failed) > _REMEMBERED:
-                self._failed.popitem(last=False)
         return failed < times
 
 
