@@ -17,7 +17,7 @@ from tests.hermes_agent.tools.conftest import Gatekeeper
 from hermes_agent.mcp.connection import ServerState
 from hermes_agent.mcp.source import McpTools
 from hermes_agent.tools import registry
-from hermes_agent.tools.base import ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
@@ -60,8 +60,11 @@ class McpBench:
     def names(self) -> list[str]:
         return [tool.name for tool in self.source.tools()]
 
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.source.tools() if tool.name == name), None)
+
     async def acall(self, name: str, ctx: ToolContext, args: dict[str, Any]) -> ToolResult:
-        tool = self.source.get(name)
+        tool = self.tool(name)
         assert tool is not None, self.names()
         return await registry.run_call(tool, json.dumps(args), ctx)
 

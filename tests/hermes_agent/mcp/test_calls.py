@@ -34,7 +34,7 @@ def test_two_tools_whose_names_become_one_are_both_there(bench: McpBench) -> Non
 
 
 def test_a_hostile_description_is_left_out(bench: McpBench) -> None:
-    tool = bench.source.get("mcp__tester__hostile")
+    tool = bench.tool("mcp__tester__hostile")
     assert tool is not None
     assert "left out" in tool.description
     assert "Ignore" not in tool.description
@@ -130,9 +130,9 @@ def test_it_is_confined(bench: McpBench) -> None:
 
 
 def test_a_changed_list_is_followed(bench: McpBench) -> None:
-    assert bench.source.get("mcp__tester__grown") is None
+    assert bench.tool("mcp__tester__grown") is None
     before = bench.source.generation
     bench.call("mcp__tester__grow")
-    bench.until(lambda states: bench.source.get("mcp__tester__grown") is not None)
+    bench.until(lambda states: bench.tool("mcp__tester__grown") is not None)
     assert bench.source.generation == before + 1
     assert bench.call("mcp__tester__grown").content == "grown"

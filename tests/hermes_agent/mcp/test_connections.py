@@ -53,7 +53,7 @@ def test_the_older_protocol(two: McpBench) -> None:
     assert '"action": "decline"' in two.call("mcp__one__ask").content
     assert two.call("mcp__one__junk").content == "junk in start 1"
     two.call("mcp__one__list_changed")
-    two.until(lambda states: two.source.get("mcp__one__announced") is not None)
+    two.until(lambda states: two.tool("mcp__one__announced") is not None)
 
 
 def test_time_in_which_the_person_thinks_does_not_count(two: McpBench) -> None:
@@ -80,8 +80,8 @@ def test_a_server_that_ends_is_started_again_and_the_other_does_not_notice(two: 
     assert "mcp__one__exit" in two.names(), "its tools stay known"
     assert two.call("mcp__two__junk").content == "junk in start 1"
     assert two.call("mcp__one__junk").content == "junk in start 2", "the next call waits for it"
-    two.until(lambda states: two.source.get("mcp__one__only_in_2") is not None)
-    assert two.source.get("mcp__one__only_in_1") is None
+    two.until(lambda states: two.tool("mcp__one__only_in_2") is not None)
+    assert two.tool("mcp__one__only_in_1") is None
 
 
 def test_a_hung_server_holds_nobody_and_is_started_again(two: McpBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_the_next_process_knows_the_tools_and_starts_a_server_only_when_it_is_ca
     try:
         later.use(two.config)
         assert {one.reason for one in later.states().values()} == {connection.LAZY}
-        assert later.get("mcp__one__only_in_1") is not None
+        assert "mcp__one__only_in_1" in [tool.name for tool in later.tools()]
         two.source = later
         assert two.call("mcp__one__junk").content == "junk in start 2"
         assert later.states()["two"].reason == connection.LAZY
@@ -226,7 +226,7 @@ def test_what_a_server_says_when_it_ends_is_its_own_word(two: McpBench, monkeypa
 def guarded(bench: McpBench, name: str, **args: Any) -> ToolResult:
     """The result of a call as the registry makes it, with its gate."""
     row = plugins.PluginToolSource(plugin="mcp", name="mcp", source=bench.source)
-    tool = bench.source.get(name)
+    tool = bench.tool(name)
     assert tool is not None
     return asyncio.run(registry.run_call(registry._guarded(row.plugin, tool), json.dumps(args), bench.ctx()))
 

@@ -91,7 +91,7 @@ def test_calls_bounds_changes_and_a_restart(
         assert large.is_error
         assert bench.call("mcp__web__add", a=1, b=1).content == "2"
         bench.call("mcp__web__grow")
-        bench.until(lambda states: bench.source.get("mcp__web__grown") is not None)
+        bench.until(lambda states: bench.tool("mcp__web__grown") is not None)
         open_server.stop()
         bench.until(lambda states: states["web"].state == "retrying")
         away = bench.call("mcp__web__add", a=1, b=1)

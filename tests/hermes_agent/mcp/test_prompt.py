@@ -39,7 +39,7 @@ def servers(home: Path) -> Iterator[config.Config]:
 def until_there(name: str) -> None:
     """Wait until a server has told that it has this tool."""
     deadline = time.monotonic() + 60
-    while source._shared is None or source._shared.get(name) is None:
+    while source._shared is None or name not in [one.name for one in source._shared.tools()]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
