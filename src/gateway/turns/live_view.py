@@ -54,7 +54,7 @@ class LiveView(Watcher):
         self._new = False
         """Some pieces were not written yet."""
         self._shown = False
-        self._task: asyncio.Task[None] | None = None
+        self._publishing: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     def began(self, work: Work) -> None:
         self._turn_id, self._step, self._new = work.turn.id, 0, False
@@ -65,8 +65,9 @@ class LiveView(Watcher):
     def delta(self, text: str) -> None:
         self._pieces.append(text)
         self._new = True
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._publish())
+        if self._publishing is None:  # a timer first: most turns end before a task would have anything to do
+            pause = _SECONDS if self._shown else _FIRST_SECONDS
+            self._publishing = asyncio.get_running_loop().call_later(pause, self._publish_soon)
 
     def broke_off(self) -> None:
         self._new = False
@@ -80,30 +81,30 @@ class LiveView(Watcher):
         self.left()
 
     def left(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self._publishing is not None:
+            self._publishing.cancel()
+            self._publishing = None
         if self._shown and self._turn_id is not None:
             self._clear(self._turn_id)
 
+    def _publish_soon(self) -> None:
+        self._publishing = asyncio.get_running_loop().create_task(self._publish())
+
     async def _publish(self) -> None:
         """Write the text until no piece is new; the next piece starts this again."""
-        views, pause = self._db.live_views, _SECONDS if self._shown else _FIRST_SECONDS
         try:
-            while True:
-                await asyncio.sleep(pause)
-                if not self._new:
-                    break
+            while self._new:
                 if self._turn_id is None or not await self._watched.has(self._conversation):
-                    pause = _UNWATCHED_SECONDS
+                    await asyncio.sleep(_UNWATCHED_SECONDS)
                     continue
                 self._new, self._shown = False, True
                 live = LiveText(self._turn_id, self._step, "".join(self._pieces))
-                await queued(self._db.engine, views.show_in, self._conversation, live)
-                pause = _SECONDS * (1 + len(live.text) // _LONG)
+                await queued(self._db.engine, self._db.live_views.show_in, self._conversation, live)
+                await asyncio.sleep(_SECONDS * (1 + len(live.text) // _LONG))
         except HermesError as error:
             _log.warning("cannot show this turn to terminals: %s", error.one_line(), extra={"action": "live_view"})
-            return  # `_task` stays set, so that no other task starts
-        self._task = None
+            return  # `_publishing` stays set, so that no other task starts
+        self._publishing = None
 
     def _clear(self, turn_id: TurnId) -> None:
         """Remove the text. Writes of one loop run in order, so this one comes after the last text."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,9 @@ class ModelSteps:
 
     def __init__(self, turn: TurnRun) -> None:
         self._setup, self._transcript, self._journal = turn.setup, turn.transcript, turn.journal
-        self._callbacks, self._stop, self._permit = turn.agent, turn.stop, turn.permit_call
+        self._callbacks, self._stop = turn.agent, turn.stop
+        # Weak, because the turn refers to this object: a cycle would stay in memory until the garbage collector runs.
+        self._turn: TurnRun = weakref.proxy(turn)
         self._chain = (turn.setup.endpoint, *turn.setup.fallbacks)
         self._at = 0
         self._summary_calls_left = policy.SUMMARY_CALLS
@@ -119,7 +122,7 @@ class ModelSteps:
         body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
         self._transcript.watch.check(body, endpoint)
         if why := self._setup.budget.asks_first(endpoint, tokens.estimate(body.weight, endpoint.model)):
-            await until_stopped(self._permit(endpoint, why), self._stop)
+            await until_stopped(self._turn.permit_call(endpoint, why), self._stop)
         began = time.time()
         await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
         attempts = retried(
@@ -303,7 +306,8 @@ class ModelSteps:
         self._summary_asked = True
         question = ask(
             self._setup, self.endpoint, prompt, task="compression", system=_SUMMARISER, max_tokens=max_tokens,
-            conversation_id=self._journal.conversation_id, session_id=read, permit=self._permit, on_reply=record,
+            conversation_id=self._journal.conversation_id, session_id=read, permit=self._turn.permit_call,
+            on_reply=record,
         )  # fmt: skip
         return await until_stopped(question, self._stop)
 
