@@ -235,7 +235,7 @@ async def recover(
     `parent`: of this conversation alone. Work that the person stopped stays stopped. A child goes on on the machine
     where its folder is.
     """
-    for child in await asyncio.to_thread(_left_behind, db, parent):
+    for child in await asyncio.to_thread(_abandoned, db, parent):
         run_call(
             db, child.turn_id, child.call_id, at_once=config.delegation.max_concurrent_children,
             make=lambda one: child_agent(db, config, one, approver=None if _is_local(one, parent) else approver),
@@ -247,7 +247,7 @@ def _is_local(child: Child, parent: ConversationId | None) -> bool:
     return parent is None and (child.address is None or child.address.platform == LOCAL)
 
 
-def _left_behind(db: SessionDB, parent: ConversationId | None) -> list[Child]:
+def _abandoned(db: SessionDB, parent: ConversationId | None) -> list[Child]:
     """One open child of each call that no living process works on."""
     found: dict[tuple[TurnId, str], Child] = {}
     calls = set(_calls)

@@ -129,7 +129,7 @@ class LineChat:
         self._client.failed = self._not_started
         self._client.start()
         self._loop.drive(self._begin(), interrupt=lambda: None)
-        if self._keyboard is not None and self._loop.drive(self._take_up(), interrupt=lambda: None):
+        if self._keyboard is not None and self._loop.drive(self._recover(), interrupt=lambda: None):
             self._drive(self._ends())
 
     async def _begin(self) -> None:
@@ -181,7 +181,7 @@ class LineChat:
         for remark in self._remarks:
             self._screen.note(remark)
 
-    async def _take_up(self) -> bool:
+    async def _recover(self) -> bool:
         """Recover the unfinished turn of a dead process; return whether there is one."""
         self._over.clear()
         return (await self._client.ask("session.recover", session_id=self._sid)).get("status") == "streaming"

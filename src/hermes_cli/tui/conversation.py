@@ -84,7 +84,7 @@ class Conversation:
     async def begin(self) -> None:
         """Open a new conversation, or continue one and recover its interrupted turn."""
         await self._begin()
-        await self._take_up()
+        await self._recover()
 
     async def _begin(self) -> None:
         """Open the conversation; keep messages typed before the server was ready."""
@@ -104,10 +104,10 @@ class Conversation:
             return [IntroBlock(self._start.card)]
         return [] if self.count else [WelcomeBlock(self._status.info)]
 
-    async def _take_up(self) -> None:
+    async def _recover(self) -> None:
         """Recover the turn of a dead process without waiting for a new message."""
         if await self._still_elsewhere(self.sid):
-            self._watching = asyncio.create_task(self._take_up_later(self.sid))
+            self._watching = asyncio.create_task(self._recover_later(self.sid))
 
     async def _still_elsewhere(self, sid: str) -> bool:
         """Try to recover the turn; return True while another process works on it."""
@@ -116,7 +116,7 @@ class Conversation:
             return False
         return (await self._client.ask("session.recover", session_id=sid)).get("status") == "elsewhere"
 
-    async def _take_up_later(self, sid: str) -> None:
+    async def _recover_later(self, sid: str) -> None:
         with contextlib.suppress(
             RequestRefused, ServerLost
         ):  # the server is gone: the next one is asked as this one was
@@ -136,7 +136,7 @@ class Conversation:
             self.unsent.back(waited)
         if before[0] and before[0] != self.sid:
             await self._client.ask("session.close", session_id=before[0])
-        await self._take_up()
+        await self._recover()
 
     def _show(self, state: Mapping[str, Any]) -> None:
         self.sid = str(state["session_id"])
@@ -419,7 +419,7 @@ class Conversation:
         self.note(f"{why}; a new one continues here")
         known = {self._said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
         self._give_back([said for said in waited if said.text.strip() not in known])
-        await self._take_up()
+        await self._recover()
 
     def _give_back(self, waited: Sequence[UserBlock]) -> None:
         if waited:

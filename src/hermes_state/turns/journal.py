@@ -174,7 +174,7 @@ class Journal:
             lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
             if lease is None:
                 return None
-            left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
+            left = Turns(store).abandoned_in(conn, conversation, fence=lease.fence)
             if left is not None:
                 resumed = Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment)
                 return lease, resumed, segment, None

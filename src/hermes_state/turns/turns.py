@@ -218,7 +218,7 @@ class Turns(StorePart):
         asked = (turn.conversation_id, turn.id)
         return int(scalar(self._rows(Q.times_left, asked)))
 
-    def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
+    def abandoned_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a dead process left running, for the holder of a lease that was just taken.
 
         Of several, the newest is continued; the others are ended, because nobody can answer them any more.

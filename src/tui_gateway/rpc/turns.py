@@ -57,7 +57,7 @@ def _submit(call: RpcCall) -> Result:
     "session.recover", SID, errors=(4001,),
     result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway recovers it)",
 )  # fmt: skip
-def _take_up(call: RpcCall) -> Result:
+def _recover(call: RpcCall) -> Result:
     """Recover the turn and prompts of a dead process now, without waiting for the next prompt."""
     return prompt.recover(call)
 

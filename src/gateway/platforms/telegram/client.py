@@ -122,12 +122,12 @@ def _make(token: str, extra: Mapping[str, Any]) -> BotClient:
 
 
 def _whole_request() -> type[HTTPXRequest]:
-    """The class of requests that are never broken off half-way. Imports the library.
+    """The class of requests that always run to their end. Imports the library.
 
     httpcore loses the connection of a request whose task is cancelled at the wrong moment: it counts as busy for good,
-    and when all of a pool are lost that way nothing is sent any more. A sign of typing is given up at the end of every
-    turn. So each request runs in a task of its own: whoever gives up waiting does so at once, and the request comes to
-    its end, at the latest by its own time-outs.
+    and when all of a pool are lost that way nothing is sent any more. Every turn ends by cancelling its typing
+    indicator. So each request runs in a task of its own: a caller that stops waiting does so at once, and the request
+    runs to its end, at the latest until its own time-outs.
     """
     from telegram.request import HTTPXRequest
 
