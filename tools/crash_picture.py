@@ -121,7 +121,7 @@ def record() -> tuple[float, float]:
         stage.film(_PATIENCE, until=lambda: "harbour town" in phone.shown)
         stage.film(0.5)
         stage.type(shell, "make crash")
-        stage.film(_PATIENCE, until=lambda: "was lost" in desk.shown)
+        stage.film(_PATIENCE, until=lambda: "worked on this died" in desk.shown)
         dull = stage.film(7.0)  # it catches up, then both windows go on
         stage.film(_PATIENCE, until=lambda: "doubled" in shell.shown)
         end = stage.film(1.5)

@@ -291,7 +291,7 @@ def test_minute_five_the_official_client(demo: Demo) -> None:
 def test_the_end(demo: Demo) -> None:
     demo.desk.press("ctrl-d")
     assert demo.desk.end() == 0
-    shown = "".join(demo.desk.shown.partition("Go on in this shell:")[1:])
+    shown = "".join(demo.desk.shown.partition("Continue in this shell:")[1:])
     assert settled(shown) == settled(printed("The end"))
 
 

@@ -243,11 +243,11 @@ _EXAMPLES = (
 _CLOSING = """\
 {go_on}
   {shell}
-  hermes trace last                       the life of the last message
-  hermes --continue                       go on talking
+  hermes trace last                       what happened to the last message
+  hermes --continue                       continue the conversation
   hermes -q "what is 17 * 4?"             one question, and back to the shell
-  hermes sessions list                    what there is; search, show, lineage
-  hermes sessions export trip.zip trip    one file, to take elsewhere
+  hermes sessions list                    your conversations; also search, show, lineage
+  hermes sessions export trip.zip trip    one conversation as a file
   hermes usage                            what it cost, and what is left
   hermes --help                           everything else"""
 
@@ -291,7 +291,7 @@ def in_lines(card: Lines) -> list[str]:
 
 def closing(home: Path, shown: str) -> str:
     """Return the last lines: how to continue in a shell in this folder."""
-    return _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
+    return _CLOSING.format(go_on=output.style("Continue in this shell:", "bold"), shell=_shell_line(home, shown))
 
 
 def _shell_line(home: Path, shown: str) -> str:

@@ -58,7 +58,7 @@ def crash(home: Path) -> int:
         if not rows:
             print("  Ask for the long story, and do it again while it is being told.")
             return 0
-        print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)", flush=True)  # to a pipe, too
+        print("  … waiting until the interrupted turn ends (Ctrl-C stops waiting)", flush=True)  # to a pipe, too
         done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
 
@@ -101,7 +101,7 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
     by_you = f", interrupted by you {stopped}" if stopped else ""
     print(f"  accepted {len(rows)}, answered {answered}{by_you}, doubled {doubled}")
     called = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("hermes") else "hermes"
-    print(f"  its life: HERMES_HOME={home} {called} trace {rows[-1].trace_id}")
+    print(f"  what happened: HERMES_HOME={home} {called} trace {rows[-1].trace_id}")
     return 0 if answered + stopped == len(rows) and not doubled else 1
 
 

@@ -222,7 +222,7 @@ class Follower:
         self.abandoned = False
         if self.turn is not None and event.turn_id == self.turn.turn.id:
             self.turn.steps = 0  # its text is repeated; the sent part is not sent again
-            said = "the process that worked on this was lost; another one goes on where it stood"
+            said = "the process that worked on this died; another one continues where it stopped"
             yield "status.update", {"kind": "lifecycle", "text": said}
             return
         assert event.turn_id is not None

@@ -76,7 +76,7 @@ def test_what_was_said_in_its_conversations_is_found_and_others_is_not(folder: P
 
 
 def test_the_commands_it_proposes_work_as_they_stand(folder: Path) -> None:
-    lines = hermes("demo").partition("Go on in this shell:\n")[2].splitlines()
+    lines = hermes("demo").partition("Continue in this shell:\n")[2].splitlines()
     commands = [re.split(r"\s{3,}", line.strip())[0] for line in lines]
     assert len(commands) == 8
     script = "\n".join(commands).replace("hermes --continue", "echo hello | hermes --continue")
@@ -300,7 +300,7 @@ def test_a_gateway_killed_in_the_middle_of_an_answer_is_back_and_nothing_is_lost
     stories = [message for message in ada.messages() if "The conversation that would not be lost" in message.text]
     assert len(stories) == 1 and stories[0].edits > 0
     shown = desk.see("It is also written down.")
-    assert "· the process that worked on this was lost" in shown
+    assert "· the process that worked on this died" in shown
     assert shown.count("It is also written down.") == 1
 
 
@@ -327,7 +327,7 @@ def test_what_was_shown_at_the_desk_before_the_crash_is_not_shown_again(folder: 
     (row,) = json.loads(hermes("inbox", "list", "--json", HERMES_HOME=str(folder / ".demo")))["messages"]
     assert f"trace {row['trace_id']}\n" in told
     shown = desk.see("It is also written down.")
-    assert "· the process that worked on this was lost" in shown
+    assert "· the process that worked on this died" in shown
     assert shown.count("The conversation that would not be lost") == 1
     assert shown.count("harbour town") == 1
 

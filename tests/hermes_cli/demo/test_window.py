@@ -127,7 +127,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
     assert status.read_pid(folder / ".demo") not in (None, before)
     shown = window.see("The end. It is also written down.")
     assert shown.count("The conversation that would not be lost") == shown.count("harbour town where") == 1
-    assert "· the process that worked on this was lost; another one goes on where it stood" in shown
+    assert "· the process that worked on this died; another one continues where it stopped" in shown
     ada = telegram.person("ada")
     stories = [one for one in ada.messages() if "The conversation that would not be lost" in one.text]
     assert len(stories) == 1 and stories[0].edits > 0
@@ -172,7 +172,7 @@ def test_whatever_ends_the_window_ends_everything(folder: Path, how: str) -> Non
         terminal.press("ctrl-d")
         assert terminal.end() == 0
         assert terminal.raw.rfind("\x1b[?1049l") > terminal.raw.rfind("\x1b[?1049h")
-        assert "Go on in this shell:" in terminal.shown
+        assert "Continue in this shell:" in terminal.shown
     elif how == "SIGTERM":
         os.kill(terminal.pid, signal.SIGTERM)
         assert terminal.end() == 128 + signal.SIGTERM
