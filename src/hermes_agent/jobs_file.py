@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 _NOT_YET: Mapping[str, str] = {
-    "script": "its script runs outside the sandbox there; hermes cron add --script makes it anew",
-    "no_agent": "it is a script only; hermes cron add --script makes it anew",
+    "script": "its script runs outside the sandbox there; hermes cron add --script adds it again",
+    "no_agent": "it is a script only; hermes cron add --script adds it again",
     "context_from": "it reads the output of another job",
     "workdir": "it runs in a folder of its own",
     "base_url": "it uses a server of its own; name a provider instead",

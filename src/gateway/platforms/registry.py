@@ -208,7 +208,7 @@ def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:
     from gateway.platforms.base import BasePlatformAdapter
 
     if not isinstance(made, BasePlatformAdapter):
-        raise PlatformUnusable(f"{about.adapter} is no platform adapter", where=about.name)
+        raise PlatformUnusable(f"{about.adapter} is not a platform adapter", where=about.name)
     made.means, made.tool_lines = about.means, about.tool_lines
     return made
 

@@ -288,7 +288,7 @@ def _is_link(value: str, source: str, tool: str, words: str) -> bool:
 
 def _place(seen: FirstSeen | None) -> str:
     if seen is None:
-        return "Hermes put it together: it stands in nothing that was read here, and in nothing you wrote"
+        return "Hermes composed it: neither what was read here nor what you wrote contains it"
     if not seen.is_found:
         return f"not in the oldest messages here, and the rest are too many to search; {_NOT_YOURS}"
     if not seen.source:

@@ -63,7 +63,7 @@ def sessions(ctx: CommandContext, args: str) -> str:
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
     lines = lookup.listing(ctx.db, ctx.person, rows, here=_root(ctx))
-    return f"{lines}\n\n/resume NUMBER, title or id goes on with one."
+    return f"{lines}\n\n/resume NUMBER, title or id continues one."
 
 
 async def resume(ctx: CommandContext, args: str) -> str | None:

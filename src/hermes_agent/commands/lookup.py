@@ -39,7 +39,7 @@ def background(ctx: CommandContext) -> list[ProcessRow]:
 def going_on(running: list[ProcessRow]) -> str:
     """The sentence about background processes of a conversation that a person leaves; empty without any."""
     ids = ", ".join(row.id for row in running)
-    return f" Background processes of the old one go on: {ids}." if running else ""
+    return f" Background processes of the old one keep running: {ids}." if running else ""
 
 
 def within(ctx: CommandContext) -> PersonId | None:

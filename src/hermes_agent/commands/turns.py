@@ -31,8 +31,8 @@ async def stop(ctx: CommandContext, args: str) -> str:
     if not running:
         return said
     if args.strip().lower() != "all":
-        on = "1 background process goes on: /stop all ends it."
-        several = f"{len(running)} background processes go on: /stop all ends them."
+        on = "1 background process keeps running: /stop all ends it."
+        several = f"{len(running)} background processes keep running: /stop all ends them."
         return f"{said} {on if len(running) == 1 else several}"
     for row in running:
         await asyncio.to_thread(_kill, ctx, row)

@@ -220,7 +220,7 @@ def _check(row: Provider) -> None:
         re.compile(pattern)
     for size in row.context.values():
         if type(size) is not int or size < 1:
-            raise TypeError(f"context has {size!r:.60}, which is no number of tokens")
+            raise TypeError(f"context has {size!r:.60}, which is not a number of tokens")
     for price in row.prices.values():
         if not _is_price(price):
             raise TypeError(f"prices has {price!r:.60}, which is not (input, output, cache read, cache write)")

@@ -49,7 +49,7 @@ _FORMS: dict[str, str] = {
     "Upgrade the package as you installed it; see docs/operators/upgrade.md.": "update",
     "Hermes has no webhook server; programs call the HTTP API (hermes api key).": "webhook",
     "Nothing needs it: config.yaml is read as it is. hermes config check lists what is not used.": "config migrate",
-    "Add it anew, then remove the old one: hermes cron add, hermes cron remove.": "cron edit",
+    "Add it again, then remove the old one: hermes cron add, hermes cron remove.": "cron edit",
     "Nothing needs it: a running gateway runs jobs in time; hermes cron run JOB runs one now.": "cron tick",
     "One gateway serves one home: hermes gateway status shows it.": "gateway list",
     "hermes backup restore FILE takes a backup of Hermes; one of hermes-agent must be unpacked first: hermes import"

@@ -117,7 +117,7 @@ def _add(args: argparse.Namespace) -> CommandAnswer:
     made.check()
     made.opening()  # refuses an unknown need
     notes = [
-        f"{name} stands in config.yaml; keep it in .env and write {name}=${{{name}}}"
+        f"{name} is in config.yaml; keep it in .env and write {name}=${{{name}}}"
         for name, one in (*env.items(), *headers.items())
         if _SECRET.search(name) and "${" not in one
     ]
@@ -270,7 +270,7 @@ def _told(
 def _login(args: argparse.Namespace) -> CommandAnswer:
     server = _server(args.name)
     if not server.settings.url:
-        raise UsageError(f"{args.name} runs here and has no login", hint="Its keys stand in its env.")
+        raise UsageError(f"{args.name} runs here and has no login", hint="Its keys are in its env.")
     logs.install()
     state, lists = asyncio.run(_logged_in(server, browser=not args.no_browser))
     code = 0 if state.state == "connected" else 1

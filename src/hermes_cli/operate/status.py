@@ -330,7 +330,7 @@ def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     stuck = work["turns_stuck"]
     left = f", {lost - stuck} left by a dead process; the next start recovers them" if lost - stuck else ""
     if stuck:
-        left += f", {stuck} left by a dead terminal; hermes --resume goes on, hermes turns cancel drops"
+        left += f", {stuck} left by a dead terminal; hermes --resume continues it, hermes turns cancel drops it"
     last_in = f"the last came {text.span(now - came)} ago" if came else "none yet"
     last_out = f"the last went out {text.span(now - went)} ago" if went else "none yet"
     dead, held = work["dead_letters"], work["held_answers"]

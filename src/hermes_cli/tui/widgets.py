@@ -142,7 +142,7 @@ _KEYS = (
     ("↑ ↓", "what was said before"),
     ("Esc, Ctrl+C", "stop what runs"),
     ("Ctrl+C", "clear the line; ↑ brings it back"),
-    ("Ctrl+R, F2", "conversations: search, go on with one"),
+    ("Ctrl+R, F2", "conversations: search, continue one"),
     ("F3", "model"),
     ("F4", "light and dark"),
     ("Ctrl+Y", "copy the answer; again: its code"),
@@ -150,7 +150,7 @@ _KEYS = (
     ("Ctrl+O, click", "open and close tool output"),
     ("PgUp PgDn, wheel", "read back"),
     ("Ctrl+End", "to the newest"),
-    ("/undo /branch", "take back a turn, go on in a copy"),
+    ("/undo /branch", "take back a turn, continue in a copy"),
     ("Ctrl+Z", "to the shell; fg comes back"),
     ("Ctrl+D", "leave; the conversation is kept"),
 )

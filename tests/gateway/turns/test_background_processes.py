@@ -161,7 +161,7 @@ def test_people_see_and_end_them_in_the_chat() -> None:
         ada.say("/processes")
         assert row["id"] in ada.expect("running").text
         ada.say("/stop")
-        ada.expect("1 background process goes on: /stop all ends it.")
+        ada.expect("1 background process keeps running: /stop all ends it.")
         ada.say("/stop all")
         ada.expect(f"Ended: {row['id']}")
         expect_still(scene.home / "workspace" / "beat")
@@ -169,7 +169,7 @@ def test_people_see_and_end_them_in_the_chat() -> None:
         scene.wait(lambda: heard(ada, "It has begun.") == 2, "the second one")
         (row,) = processes(scene, "--running")
         ada.say("/new")
-        ada.expect(f"Background processes of the old one go on: {row['id']}.")
+        ada.expect(f"Background processes of the old one keep running: {row['id']}.")
         assert re.search(r"killed", scene.hermes("process", "kill", row["id"][:9]))
         assert "None runs." in scene.hermes("process", "list", "--running")
         shown = scene.hermes("process", "show", row["id"])

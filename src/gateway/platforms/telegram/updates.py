@@ -409,7 +409,7 @@ def text(data: Json, name: str) -> str:
 def maybe_whole(data: Json, name: str) -> int | None:
     value = data.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _LARGEST):
-        raise Malformed(f"{name} is no whole number")
+        raise Malformed(f"{name} is not a whole number")
     return value
 
 

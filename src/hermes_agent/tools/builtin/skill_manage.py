@@ -47,7 +47,7 @@ def _text(args: dict[str, Any], now: str | None) -> str:
         return f"{str(args['content']).rstrip()}\n"
     if now is None or now.count(str(old)) != 1:
         found = 0 if now is None else now.count(str(old))
-        raise ProposalRefused(f"old_text stands there {found} times", hint="Give a piece that stands there once.")
+        raise ProposalRefused(f"old_text occurs there {found} times", hint="Give a piece that occurs there once.")
     return now.replace(str(old), str(args.get("content") or ""))
 
 

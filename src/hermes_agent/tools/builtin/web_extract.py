@@ -66,7 +66,7 @@ def _shown(page: WebPage, offset: int, room: int, ctx: ToolContext) -> str:
     facts = [page.url, page.media_type, counted(len(page.text), "character")]
     if page.again:
         when = dt.datetime.fromtimestamp(page.fetched_at, tz=dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        facts.append(f"as read in this conversation at {when}, refresh=true fetches it anew")
+        facts.append(f"as read in this conversation at {when}, refresh=true fetches it again")
     end = offset + len(text)
     rest = f"; go on with offset {end}" if end < len(page.text) else ""
     if page.cut and not rest:
