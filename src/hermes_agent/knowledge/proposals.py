@@ -58,10 +58,10 @@ def skill_path(name: str, *, category: str = "", file: str = skills.MAIN) -> str
     parts = [*([category] if category else []), name, *file.split("/")]
     if not all(_NAME.fullmatch(part) for part in parts) or len(parts) > 6:
         raise ProposalRefused(
-            f"{'/'.join(parts)!r:.100} is not a valid name for a skill's file", hint="Use letters, digits, dots, - and _."
+            f"{'/'.join(parts)!r:.100} is not a valid file name of a skill", hint="Use letters, digits, dots, - and _."
         )
     if file != skills.MAIN and file.split("/", maxsplit=1)[0] not in _FOLDERS:
-        raise ProposalRefused(f"{file!r:.60} is not a valid place for it", hint=f"One of {', '.join(_FOLDERS)}.")
+        raise ProposalRefused(f"{file!r:.60} is not a valid folder of a skill", hint=f"One of {', '.join(_FOLDERS)}.")
     return "/".join(parts)
 
 

@@ -126,9 +126,9 @@ def test_a_member_decides_about_no_skill(db: SessionDB, home: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ({"name": "../../etc"}, "is no name"),
-        ({"file_path": "../../../config.yaml"}, "is no name"),
-        ({"file_path": "bin/x"}, "is no place"),
+        ({"name": "../../etc"}, "is not a valid file name"),
+        ({"file_path": "../../../config.yaml"}, "is not a valid file name"),
+        ({"file_path": "bin/x"}, "is not a valid folder"),
         ({"content": "no front matter"}, "needs name and description"),
         ({"content": ""}, "content is missing"),
         ({"action": "delete", "name": "nothing"}, "there is no skill"),
