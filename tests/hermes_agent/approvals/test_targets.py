@@ -141,13 +141,13 @@ def test_words_before_a_compression_count_and_its_summary_does_not(
 
 def test_a_value_that_stands_nowhere_asks_too(bank: list[Any], make_agent: MakeAgent) -> None:
     (asked,) = talk(make_agent, ("Pay the bill.", (pay("UK999999999"),))).asked
-    assert "Hermes put it together" in asked.why
+    assert "Hermes composed it" in asked.why
 
 
 def test_a_card_explains_a_few_targets_and_counts_the_rest(bank: list[Any], make_agent: MakeAgent) -> None:
     many = say(calls=[call("mail", {"to": ", ".join(f"a{at}@x.example" for at in range(9)), "body": "hi"})])
     (asked,) = talk(make_agent, ("Write to all.", (many,))).asked
-    assert asked.why.count("Hermes put it together") == 5 and "and 4 more" in asked.why
+    assert asked.why.count("Hermes composed it") == 5 and "and 4 more" in asked.why
 
 
 def test_a_default_of_the_schema_is_no_target(bank: list[Any], make_agent: MakeAgent) -> None:
