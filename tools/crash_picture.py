@@ -108,7 +108,8 @@ class Stage(contextlib.ExitStack):
 
 def record() -> tuple[float, float]:
     """Play the crash into the films of the panes; the seconds at which it may run faster, and at which it ends."""
-    os.environ.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a make within make names its folders
+        os.environ.pop(name, None)
     with Stage() as stage:
         desk = stage.open(DESK, "make", "run")
         desk.see("gateway answers")
