@@ -130,7 +130,8 @@ def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) ->
         transact(db.turns.begin_in, conversation_id=conversation, session_id=session, fence=lease.fence)
         db.leases.release(lease)
     said = hermes("gateway", "status", check=False).stdout
-    assert "0 being answered, 1 left by a dead terminal; hermes --resume continues it" in said and "next start" not in said
+    assert "0 being answered, 1 left by a dead terminal; hermes --resume continues it" in said
+    assert "next start" not in said
     with contextlib.closing(SessionDB(demo / "state.db")) as db:
         db.engine.write(lambda conn: conn.run("UPDATE turns SET route = 'agent:main:telegram:dm:1'"))
     assert "1 left by a dead process; the next start recovers them" in hermes("gateway", "status", check=False).stdout
