@@ -85,8 +85,7 @@ def test_a_day(tmp_path: Path) -> None:
             window.see("It is tidy.")
             why = ada.say("/why", reply_to=tidy.id)
             assert (
-                "rm -rf old (exit code 0, inside the sandbox, allowed by Ada"
-                in ada.expect("Ran ", after=why.message).text
+                "rm -rf old (exit code 0, in the sandbox, allowed by Ada" in ada.expect("Ran ", after=why.message).text
             )
             window.press("ctrl-d")
             assert window.end() == 0

@@ -373,7 +373,7 @@ def _command_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
     others = [one["name"] for one in tools if one not in told and one["name"] not in _READS | _WRITES]
     lines = []
     for one in told[:_COMMANDS]:
-        where = "outside the sandbox" if one["outside"] else "inside the sandbox" if one["name"] == "terminal" else ""
+        where = "outside the sandbox" if one["outside"] else "in the sandbox" if one["name"] == "terminal" else ""
         facts = [one["outcome"], where if one["outcome"] != "not run" else "", one["allowed_by"]]
         verb = "Ran" if one["outcome"] not in ("not run", "running") else "Asked for"
         what = inline_code(brief(one["summary"], 44))

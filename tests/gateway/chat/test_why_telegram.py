@@ -58,12 +58,12 @@ def test_seven_kinds_of_turns_explain_themselves() -> None:
         assert plain[2].startswith("Delivered on telegram as message")
         ada.say("list")
         text = "\n".join(why(ada, ada.expect("Listed.")))
-        assert "Ran ls; false (exit code 1, inside the sandbox)" in text
+        assert "Ran ls; false (exit code 1, in the sandbox)" in text
         assert "Read a.txt\nWrote a.txt" in text and "none.txt" not in text
         ada.say("tidy")
         ada.press("This command once", message=ada.expect("rm -rf old").id)
         allowed = why(ada, ada.expect("Removed."))
-        assert "Ran rm -rf old (exit code 0, inside the sandbox, allowed by Ada, once)" in allowed
+        assert "Ran rm -rf old (exit code 0, in the sandbox, allowed by Ada, once)" in allowed
         ada.say("tidy more")
         ada.press("Deny", message=ada.expect("rm -rf new").id)
         assert "Asked for rm -rf new (not run, denied by Ada)" in why(ada, ada.expect("Not removed."))

@@ -73,7 +73,7 @@ def test_a_build_goes_on_while_the_gateway_is_restarted_twice(wall: str, pytestc
         ada = scene.owner("ada")
         scene.start()
         row = begun(scene, ada)
-        assert f"(runs in the background as {row['id']}, inside the sandbox)" in scene.hermes("turns", "show", "last")
+        assert f"(runs in the background as {row['id']}, in the sandbox)" in scene.hermes("turns", "show", "last")
         time.sleep(third)
         scene.kill()
         time.sleep(third)

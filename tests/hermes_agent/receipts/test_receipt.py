@@ -70,7 +70,7 @@ def test_a_turn_of_hermes_itself_with_a_lost_call_and_an_unknown_delivery(db: Se
     assert receipt.short_text(made).splitlines() == [
         "Given up in 5.0 s, for Hermes itself (process): the process was lost 3 times",
         "Model: no calls are recorded.",
-        "Ran `` make `x` `` (unknown, inside the sandbox)",
+        "Ran `` make `x` `` (unknown, in the sandbox)",
         "Recovered: its process died once.",
         "Waited 90 s in the queue.",
         "Nobody knows whether it arrived on telegram",
