@@ -250,7 +250,7 @@ def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Non
             'echo "$ make crash"; hermes demo crash | cat; echo; echo "$ hermes trace last"; hermes trace last',
             folder=demo.folder,
         )
-        demo.desk.see("another one goes on where it stood")
+        demo.desk.see("another one continues where it stopped")
         shown = crash.end()
     assert settled(shown) == settled(printed("Minute 4"))
     back = re.search(r"back after ([\d.]+) s", shown)

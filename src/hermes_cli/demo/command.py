@@ -246,7 +246,7 @@ _CLOSING = """\
   hermes trace last                       what happened to the last message
   hermes --continue                       continue the conversation
   hermes -q "what is 17 * 4?"             one question, and back to the shell
-  hermes sessions list                    your conversations; also search, show, lineage
+  hermes sessions list                    your conversations; search, show …
   hermes sessions export trip.zip trip    one conversation as a file
   hermes usage                            what it cost, and what is left
   hermes --help                           everything else"""

@@ -311,7 +311,7 @@ def test_what_the_person_interrupts_after_the_crash_is_no_failure(folder: Path, 
     crash = [sys.executable, "-m", "hermes_cli", "demo", "crash"]
     with subprocess.Popen(crash, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as watching:
         assert watching.stdout is not None
-        assert any("waiting for the end" in line for line in iter(watching.stdout.readline, ""))
+        assert any("waiting until the interrupted turn ends" in line for line in iter(watching.stdout.readline, ""))
         ada.say("what is 30+1?")
         told = watching.stdout.read()
         assert watching.wait() == 0
