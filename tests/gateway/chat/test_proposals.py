@@ -118,7 +118,8 @@ def test_a_member_decides_about_no_skill(db: SessionDB, home: Path) -> None:
         number = db.proposals.list()[0].id
         await here.chat.say(f"/proposals accept {number}", "7")
         await here.quiet()
-        assert "there is no proposal" in here.chat.messages[-1].text and files(home) == {}
+        told = [one.text for one in here.chat.messages if one.chat_id == "7"]
+        assert "there is no proposal" in told[-1] and files(home) == {}
 
     talk(db, home, (proposes(), say("ok")), then)
 
