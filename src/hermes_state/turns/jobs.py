@@ -170,7 +170,7 @@ class Jobs(StorePart):
             return False
         for row in rows:
             self._store_row(conn, job, row)
-        conn.run(Q.drop_rows, ("the job was removed", self._store.clock(), job.id))
+        conn.run(Q.drop_rows, ("the job was removed before it ran", self._store.clock(), job.id))
         return True
 
     # -- occurrences -------------------------------------------------------------------------------------

@@ -94,5 +94,5 @@ def test_the_runs_of_a_removed_job_are_found_by_its_id(run: Callable[..., Any]) 
     run("cron", "run", job)
     assert f"; hermes cron ledger {job} shows its runs" in run("cron", "remove", job, "--yes").out
     (row,) = run("cron", "ledger", job, "--json").data["runs"]
-    assert (row["job_id"], row["outcome"], row["reason"]) == (job, "silent", "the job was removed")
+    assert (row["job_id"], row["outcome"], row["reason"]) == (job, "silent", "the job was removed before it ran")
     assert "no job 'ffffff'" in run("cron", "ledger", "ffffff").err
