@@ -28,11 +28,11 @@ from hermes_config.limits import DEFAULTS
 from hermes_state.errors import ConversationHeld, SessionNotFound
 from hermes_state.turns import processes
 from tui_gateway.rpc import inventory, sessions, settings, turns  # noqa: F401 - each adds its methods to the table
-from tui_gateway.rpc.method import METHODS
+from tui_gateway.rpc.method import METHODS, Handler
 from tui_gateway.session import attach, follow, idle_sessions, prompt
 from tui_gateway.session.services import RpcCall, RpcServices, Session
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Frame, RpcError
+from tui_gateway.wire.frames import Frame, Params, RpcError
 from tui_gateway.wire.transports import FrameTransport, StdioTransport
 
 if TYPE_CHECKING:
@@ -82,11 +82,12 @@ def handle_request(req: Any) -> Frame:
     rid = req.get("id") if isinstance(req, dict) else None
     try:
         request = frames.request(req)
-        known = METHODS.get(request.method)
-        if known is None:
+        if request.method not in _methods:
             raise RpcError(frames.UNKNOWN_METHOD, f"unknown method: {request.method[:80]}")
-        known.check(request.params)
-        return frames.response(rid, known.handler(RpcCall(_services, request.params)))
+        known = METHODS.get(request.method)
+        if known is not None:
+            known.check(request.params)
+        return _methods[request.method](rid, request.params)
     except RpcError as error:
         return frames.failure(rid, error.code, error.message)
     except HermesError as error:
@@ -149,6 +150,16 @@ def _afterwards(step: Callable[[], None]) -> None:
         step()
     else:
         behind.append(step)
+
+
+def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[Any, Params], Frame]]:
+    """Add a handler `(id, params) → response`."""
+
+    def add(handler: Callable[[Any, Params], Frame]) -> Callable[[Any, Params], Frame]:
+        _methods[name] = handler
+        return handler
+
+    return add
 
 
 # -- frames ------------------------------------------------------------------------------------------------
@@ -374,6 +385,15 @@ def _between_checks() -> None:
 
 _followers = follow.FollowThread(_services, _between_checks)
 _follow, _still = _followers.start, _followers.still
+_methods: dict[str, Callable[[Any, Params], Frame]] = {}
+
+
+def _served(handler: Handler) -> Callable[[Any, Params], Frame]:
+    return lambda rid, params: frames.response(rid, handler(RpcCall(_services, params)))
+
+
+for _name, _known in METHODS.items():
+    method(_name)(_served(_known.handler))
 
 
 def ready() -> Frame:
