@@ -125,11 +125,11 @@ class ServerProgram:
                 finally:
                     for task in tasks:
                         task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
-                    writing.close()
-                    reading.close()
-                    for stream in (incoming, read_stream, write_stream, outgoing):
-                        stream.close()
+                    try:
+                        await asyncio.gather(*tasks, return_exceptions=True)
+                    finally:  # also if this is cancelled meanwhile
+                        for end in (writing, reading, incoming, read_stream, write_stream, outgoing):
+                            end.close()
         finally:
             for descriptor in (*mine, *theirs):
                 os.close(descriptor)
