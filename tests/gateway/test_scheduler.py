@@ -341,6 +341,7 @@ def test_what_is_due_has_an_outcome_when_its_job_is_paused_or_removed(
                 assert "is not paused" in await ask(here, "/cron resume the news.")
                 clock.set(MORNING + 2 * 3_600 + 60)
                 await ask(here, f"/cron {verb} the news.")
+                await here.until(lambda: all(row.outcome != "waiting" for row in db.jobs.ledger(job.id)))
                 late, gone = db.jobs.ledger(job.id)
                 assert (gone.outcome, gone.about["missed"]["count"]) == ("missed", 2)
                 assert (late.outcome, late.about["instant"]) == ("silent", MORNING + 2 * 3_600)
