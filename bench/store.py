@@ -277,7 +277,7 @@ def history(folder: Path, quick: bool) -> list[Row]:
     conn.close()
     db.close()
     return [
-        (f"history of {len(rows):,} messages", f"{mine / floor:.2f}× of {floor:.1f} ms", "<= 1.6×", mine / floor <= 1.6)
+        (f"history of {len(rows):,} messages", f"{mine / floor:.2f}× of {floor:.1f} ms", "<= 2×", mine / floor <= 2)
     ]
 
 

@@ -38,7 +38,6 @@ from hermes_state.people import usage
 from hermes_state.storage.base import Connection, Store, first, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
-from hermes_state.turns.processes import Processes
 
 Q = Queries("delete")
 
@@ -241,6 +240,8 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
         return 0
     for session_id in gone:
         _remove_results(results_folder(Path(sessions_dir).parent, session_id))
+    from hermes_state.turns.processes import Processes  # late: most programs that open the store delete nothing
+
     Processes(store).remove_folders(Path(sessions_dir).parent)
     if not ids:
         return 0

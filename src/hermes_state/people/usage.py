@@ -19,7 +19,6 @@ from hermes_state.columns import texts
 from hermes_state.conversations import sessions
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id
-from hermes_state.people.budgets import day_of
 from hermes_state.storage.base import Connection, Row, Store, in_transaction
 from hermes_state.storage.statements import Queries
 
@@ -233,6 +232,8 @@ class Report:
 
 def report(store: Store, by: By, *, since: float = 0.0) -> Report:
     """Days in order; everything else most expensive first. `since` counts from the beginning of its day."""
+    from hermes_state.people.budgets import day_of  # late: every program that opens the store imports this module
+
     first = day_of(since) if since > 0 else ""
 
     def run(conn: Connection) -> Report:
