@@ -27,7 +27,7 @@ class ScriptFailed(HermesError):
 async def run(config: Config, script: str, folder: Path, *, seconds: float, with_errors: bool = True) -> str:
     """Run a script in a folder, which is its workspace, and return its output, shortened. Raises `ScriptFailed`.
 
-    `with_errors`: what it writes to stderr is part of the output; else it is told only if the script fails.
+    `with_errors`: what it writes to stderr is part of the output; else only its stdout counts, and has to be whole.
     """
     from hermes_agent.execution import executor
     from hermes_agent.execution.base import ShellCommand
@@ -44,6 +44,8 @@ async def run(config: Config, script: str, folder: Path, *, seconds: float, with
         command, workspace=folder, seconds=seconds, most=4 * _OUTPUT_CHARS, with_errors=with_errors
     )
     text = shortened(ran.data.decode("utf-8", "replace"), _OUTPUT_CHARS, of="its output")
+    if ran.cut and not with_errors:
+        raise ScriptFailed(f"it printed more than {4 * _OUTPUT_CHARS:,} bytes")
     if ran.cut:
         return text
     if ran.status is None:

@@ -53,14 +53,17 @@ class ProposalRefused(HermesError):
 # -- making them -----------------------------------------------------------------------------------------------
 
 
-def skill_path(name: str, *, category: str = "", file: str = skills.MAIN) -> str:
-    """The path of a skill's file below `<home>/skills`. Raises `ProposalRefused`."""
+def skill_path(name: str, *, category: str = "", file: str = skills.MAIN, anywhere: bool = False) -> str:
+    """The path of a skill's file below `<home>/skills`. Raises `ProposalRefused`.
+
+    `anywhere`: the file may be outside the folders that a model may write to.
+    """
     parts = [*([category] if category else []), name, *file.split("/")]
     if not all(_NAME.fullmatch(part) for part in parts) or len(parts) > 6:
         raise ProposalRefused(
             f"{'/'.join(parts)!r:.100} is not a valid file name of a skill", hint="Use letters, digits, dots, - and _."
         )
-    if file != skills.MAIN and file.split("/", maxsplit=1)[0] not in _FOLDERS:
+    if not anywhere and file != skills.MAIN and file.split("/", maxsplit=1)[0] not in _FOLDERS:
         raise ProposalRefused(f"{file!r:.60} is not a valid folder of a skill", hint=f"One of {', '.join(_FOLDERS)}.")
     return "/".join(parts)
 

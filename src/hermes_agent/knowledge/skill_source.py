@@ -80,10 +80,13 @@ def _fetched(url: str, commit: str, folder: Path, config: Config) -> Path:
     reads = (Path(url.removeprefix("file://")),) if url.startswith("file:///") else ()
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     steps = (
-        ("init", "--quiet", "."), ("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit),
-        ("-c", "core.attributesFile=/dev/null", "checkout", "--quiet", "--detach", commit),
+        ("init", "--quiet", "--template=", "."), ("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit),
+        ("checkout", "--quiet", "--detach", commit),
     )  # fmt: skip
     for step in steps:
+        if step[0] == "checkout":  # this file counts above the repository's own .gitattributes
+            (folder / ".git" / "info").mkdir(exist_ok=True)
+            (folder / ".git" / "info" / "attributes").write_text("* -filter -ident -text -working-tree-encoding\n")
         said = _run((git, *safe, *step), folder, config, reads=reads)
         if said is not None:
             last = " ".join(said.split())[-200:]

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,8 +74,8 @@ class WebPolicy:
     @classmethod
     def of(cls, config: Config) -> WebPolicy:
         listed = config.security.website_blocklist
-        blocked = tuple(one.lower().removeprefix("*.").strip(".") for one in listed.domains) if listed.enabled else ()
-        return cls(frozenset(one.lower() for one in config.web.private_hosts), blocked, config.web.proxy)
+        blocked = tuple(map(_configured_host, listed.domains)) if listed.enabled else ()
+        return cls(frozenset(map(_configured_host, config.web.private_hosts)), blocked, config.web.proxy)
 
     def opens(self, address: WebAddress) -> bool:
         """Whether the owner named this host, alone or with its port."""
@@ -100,7 +102,8 @@ class WebPolicy:
             raise AddressRefused(f"{address.host} has no address")
         if not self.opens(address):
             for one in found:
-                if not is_public(ipaddress.ip_address(one)):
+                ip = ipaddress.ip_address(one)
+                if not is_public(ip) or _is_own_network(ip):
                     raise _private(address.host)
         return list(found)
 
@@ -128,10 +131,24 @@ def parse(text: str) -> WebAddress:
     if url.userinfo:
         raise AddressRefused("an address with a user name or password is not fetched")
     port = _PORTS[url.scheme] if url.port is None else url.port
-    if not _is_host(host) or port > 65_535:
+    if not _is_host(host) or not 0 <= port <= 65_535:
         raise AddressRefused(f"not a host: {host[:100]!r}")
+    if _is_number(host):
+        host = str(ipaddress.ip_address(host))
     whole = url.copy_with(fragment=None, path=url.path) if url.path == "/" else url.copy_with(fragment=None)
     return WebAddress(whole, host, port)
+
+
+def _configured_host(text: str) -> str:
+    """A host of a setting, spelled as in `WebAddress.host`, with its port if it names one."""
+    named = re.sub(r"^[a-z]+://|[/?#].*$", "", text.strip().lower()).removeprefix("*.").strip(".")
+    host, port = named, ""
+    if found := re.fullmatch(r"([^:]*|\[.*\]):(\d+)", named):
+        host, port = found.groups()
+    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    with suppress(AddressRefused):
+        host = parse(f"http://{bracketed}/").host
+    return f"[{host}]:{port}" if port and ":" in host else f"{host}:{port}" if port else host
 
 
 def _is_number(host: str) -> bool:
@@ -153,6 +170,23 @@ def _is_host(host: str) -> bool:
         and all(0 < len(one) <= 63 and re.fullmatch(r"[a-z0-9_-]+", one) for one in labels)
         and not _NUMBER.match(labels[-1])
     )
+
+
+def _is_own_network(address: IPAddress) -> bool:
+    """Whether a public address is this machine's, or an IPv6 neighbour's: there, home networks have public ones."""
+    source = _source_address(address)
+    if source is None or source.version != address.version:
+        return False
+    return int(source) == int(address) if address.version == 4 else int(source) >> 64 == int(address) >> 64
+
+
+def _source_address(address: IPAddress) -> IPAddress | None:
+    """The own address from which the kernel would reach another one. Nothing is sent."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((str(address), 9))
+        return ipaddress.ip_address(probe.getsockname()[0])
+    return None
 
 
 def is_public(address: IPAddress) -> bool:

@@ -13,8 +13,10 @@ import socket
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -33,6 +35,7 @@ USER_AGENT = f"Hermes/{VERSION} (an assistant fetching a page for a person)"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TRIED_ADDRESSES = 3
 _KEPT_HOSTS = 1_000
+_LOOKUPS = 8
 
 
 class FetchFailed(HermesError):
@@ -53,8 +56,13 @@ class Network:
     """Instead of the machine's certificates: a file with the ones to trust."""
 
 
+# Threads of their own: a name server that does not answer must not hold those that the rest of Hermes works with.
+_lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="names")
+
+
 async def _system_resolve(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
     return list(dict.fromkeys(str(row[4][0]) for row in found))
 
 

@@ -18,7 +18,7 @@ import sys
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
-_DEEPEST, _MOST_NODES = 200, 200_000
+_DEEPEST, _MOST_OPEN, _MOST_NODES = 200, 10_000, 200_000
 
 
 def _words(text: str) -> frozenset[str]:
@@ -88,8 +88,12 @@ class Node:
         self.hidden = tag in _UNSEEN or (tag == "dialog" and "open" not in attributes) or is_hidden(attributes)
 
 
+class PageFull(Exception):
+    """The page has more elements than are read."""
+
+
 class Tree(HTMLParser):
-    """Builds a tree whose depth and size are bounded; what lies deeper hangs on the deepest node."""
+    """Builds a tree whose depth and size are bounded: text that lies deeper hangs on the deepest node."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,14 +102,18 @@ class Tree(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.count += 1
-        if self.count > _MOST_NODES:
-            return
+        if self.count > _MOST_NODES or len(self.stack) > _MOST_OPEN:
+            raise PageFull
         if tag in _ENDS:
             self.close_before(_ENDS[tag])
         node = Node(tag, {name: value or "" for name, value in attrs if value is None or len(value) < 4_096})
-        self.stack[-1].children.append(node)
-        if tag not in _VOID and len(self.stack) < _DEEPEST:
+        node.hidden |= self.stack[-1].hidden
+        self.add(node)
+        if tag not in _VOID:
             self.stack.append(node)
+
+    def add(self, child: Node | str) -> None:
+        self.stack[min(len(self.stack), _DEEPEST) - 1].children.append(child)
 
     def close_before(self, tags: set[str]) -> None:
         """Close the elements that a new one closes implicitly: a row ends the row before it, and its cells."""
@@ -128,7 +136,8 @@ class Tree(HTMLParser):
                 return
 
     def handle_data(self, data: str) -> None:
-        self.stack[-1].children.append(data)
+        if not self.stack[-1].hidden:
+            self.add(data)
 
 
 def is_frame(node: Node) -> bool:
@@ -223,10 +232,7 @@ class PageWriter:
 
     def link(self, node: Node) -> None:
         said, href = self.inside(node), node.attributes.get("href", "").strip()
-        try:
-            address = urljoin(self.base, href) if href and not href.startswith("#") else ""
-        except ValueError:
-            address = ""
+        address = joined(self.base, href) if href and not href.startswith("#") else ""
         if said and address.startswith(("http://", "https://")) and len(address) <= 2_000:
             address = "".join(character if character > " " else "%20" for character in address)
             said = f"[{said}]({address.replace(')', '%29')})"
@@ -254,14 +260,17 @@ def found(node: Node, tags: tuple[str, ...]) -> list[Node]:
     return hits
 
 
-def html(text: str, base: str) -> tuple[str, str]:
-    """The title and the readable text."""
-    tree = Tree()
-    tree.feed(text)
-    tree.close()
-    head, titles = found(tree.root, ("base",)), found(tree.root, ("title",))
-    if head:
-        base = urljoin(base, head[0].attributes.get("href", ""))
+def html(text: str, base: str) -> tuple[str, str, bool]:
+    """The title, the readable text, and whether its end is missing."""
+    tree, cut = Tree(), False
+    try:
+        tree.feed(text)
+        tree.close()
+    except PageFull:
+        cut = True
+    titles = found(tree.root, ("title",))
+    for head in found(tree.root, ("base",))[:1]:
+        base = joined(base, head.attributes.get("href", "")) or base
     title = " ".join(plain(titles[0]).split())[:300] if titles else ""
     body = next(iter(found(tree.root, ("body",))), tree.root)
     for node in titles:
@@ -271,8 +280,16 @@ def html(text: str, base: str) -> tuple[str, str]:
         chosen = found(body, tags) if tags[0] == "main" else [body]
         text = "\n\n".join(one for one in (rendered(node, base, frames=False) for node in chosen) if one)
         if len(text) >= max(200, len(whole) // 4):
-            return title, text
-    return title, whole
+            return title, text, cut
+    return title, whole, cut
+
+
+def joined(base: str, href: str) -> str:
+    """The whole address; empty if it is none."""
+    try:
+        return urljoin(base, href)
+    except ValueError:
+        return ""
 
 
 def rendered(node: Node, base: str, *, frames: bool) -> str:
@@ -331,7 +348,7 @@ def main(question: str) -> int:
     except (ImportError, ValueError, OSError):
         pass  # the executor's own bounds hold
     sys.setrecursionlimit(20_000)
-    title = ""
+    title, cut = "", False
     try:
         if asked["kind"] == "pdf":
             title, text = pdf(asked["file"], asked["pypdf"], asked["most"])
@@ -339,7 +356,7 @@ def main(question: str) -> int:
             with open(asked["file"], "rb") as file:
                 text = decoded(file.read(), asked["charset"])
             if asked["kind"] == "html":
-                title, text = html(text, asked["url"])
+                title, text, cut = html(text, asked["url"])
             elif asked["kind"] == "json":
                 text = pretty(text)
     except MemoryError:
@@ -347,7 +364,7 @@ def main(question: str) -> int:
     except (Exception, RecursionError) as error:  # noqa: BLE001 - the boundary of this program: a stranger's page
         print(json.dumps({"error": f"{type(error).__name__}: {error}"[:300]}))
         return 0
-    text, cut = _INVISIBLE.sub("", text), len(text) > asked["most"]
+    text, cut = _INVISIBLE.sub("", text), cut or len(text) > asked["most"]
     print(json.dumps({"title": _INVISIBLE.sub("", title), "text": text[: asked["most"]], "cut": cut}))
     return 0
 

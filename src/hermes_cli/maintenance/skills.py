@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _SKILL_COLUMNS = output.columns("Skill", "Category", "What for…")
 _COLUMNS = output.columns("Proposal", "State", "Made", "What…")
-_PLACES = ("references", "templates", "scripts", "assets")
 
 
 def register_skills(parser: Parser) -> None:
@@ -129,12 +129,11 @@ def _installed(args: argparse.Namespace, db: SessionDB, found: list[FoundSkill])
 
 
 def _proposed(db: SessionDB, loaded: config.Config, skill: FoundSkill, args: argparse.Namespace) -> list[Proposal]:
-    from hermes_agent.knowledge import proposals, skills
+    from hermes_agent.knowledge import proposals
 
     found = []
     for file, content in skill.files.items():
-        inside = file if file == skills.MAIN or file.split("/", maxsplit=1)[0] in _PLACES else f"references/{file}"
-        path = proposals.skill_path(skill.name, category=args.category, file=inside)
+        path = proposals.skill_path(skill.name, category=args.category, file=file, anywhere=True)
         if proposals.read_skill(loaded, path) != content:
             why = f"installed from {args.source}"
             found.append(
@@ -146,16 +145,25 @@ def _proposed(db: SessionDB, loaded: config.Config, skill: FoundSkill, args: arg
 def _undo(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from hermes_agent.knowledge import proposals
 
-    changes = [
-        one for one in db.proposals.list(state="accepted", limit=1_000)
-        if one.kind == "skill" and args.name in one.file.split("/")[:-1]
-    ]  # fmt: skip
+    loaded, known = config.load(), db.proposals.list(state="accepted", limit=1_000)
+    changes = sorted(
+        (one for one in known if one.kind == "skill" and _is_of(one.file, args.name, known, loaded.home / "skills")),
+        key=lambda one: one.decided_at or 0.0, reverse=True,
+    )  # fmt: skip
     if not changes:
         raise UsageError(f"no change of the skill {args.name!r:.60} is on record", hint="hermes proposals list --all")
-    last = [one for one in changes if one.why == changes[0].why and changes[0].made_at - one.made_at < 60]
-    owner, loaded = db.people.owner(), config.load()
+    last = [one for one in changes if one.why == changes[0].why and abs(changes[0].made_at - one.made_at) < 60]
+    owner = db.people.owner()
     said = [proposals.decide(db, loaded, one.id, "undo", owner, said="hermes ") for one in last]
     return CommandAnswer({"undone": [one.file for one in last]}, *dict.fromkeys(said))
+
+
+def _is_of(file: str, name: str, known: Sequence[Proposal], root: Path) -> bool:
+    """Whether a file belongs to a skill: `NAME`, `CATEGORY/NAME`, or its folder, which has or had a SKILL.md."""
+    parts, mains = file.split("/"), {one.file for one in known}
+    folders = ["/".join(parts[:deep]) for deep in (1, 2) if len(parts) > deep]
+    folder = next((one for one in folders if f"{one}/SKILL.md" in mains or (root / one / "SKILL.md").is_file()), "")
+    return bool(folder) and name in (folder, folder.rpartition("/")[2])
 
 
 # -- proposals -------------------------------------------------------------------------------------------------

@@ -355,6 +355,67 @@ def test_a_skill_is_installed_from_a_pinned_commit_and_undone(home: Path, tmp_pa
     assert files(home) == {}
 
 
+def test_a_repository_runs_nothing_on_this_machine(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks of a template, filters of the person's own git and submodules: none of them has a part in it."""
+    there, mine = tmp_path / "there", tmp_path / "mine"
+    (there / "bread").mkdir(parents=True)
+    (there / "bread" / "SKILL.md").write_text(SKILL)
+    (there / ".gitattributes").write_text("* filter=shout ident\n")
+    (there / ".gitmodules").write_text('[submodule "x"]\n path = x\n url = file:///nowhere\n')
+    git(there, "init", "-q")
+    git(there, "add", ".")
+    git(there, "commit", "-q", "-m", "bread")
+    hook = mine / "template" / "hooks" / "post-checkout"
+    hook.parent.mkdir(parents=True)
+    hook.write_text("#!/bin/sh\necho hooked > bread/hooked.md\n")
+    hook.chmod(0o755)
+    (mine / ".gitconfig").write_text(
+        f'[filter "shout"]\n smudge = tr a-z A-Z\n required = true\n[init]\n templateDir = {hook.parents[1]}\n'
+    )
+    monkeypatch.setenv("HOME", str(mine))
+    source = f"file://{there}@{git(there, 'rev-parse', 'HEAD')}"
+    with skill_source.opened(source, configuration.of(home, {})) as found:
+        assert [(one.name, one.files) for one in found] == [("bread", {"SKILL.md": SKILL})]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://example.org/s.git", "https://example.org/s.git@main", "https://example.org/s.git@0123abc",
+        f"https://example.org/s.git@{'g' * 40}", f"ext::sh -c id@{'0' * 40}", f"http://example.org/s.git@{'0' * 40}",
+        f"--upload-pack=id@{'0' * 40}", f"https://example.org/s.git@{'0' * 39}",
+        f"ssh://-oProxyCommand=id/x@{'0' * 40}",
+    ],
+)  # fmt: skip
+def test_what_is_not_pinned_or_no_address_for_git_is_refused(home: Path, source: str) -> None:
+    with pytest.raises(skill_source.SkillSourceError), skill_source.opened(source, configuration.of(home, {})):
+        pass
+
+
+def test_files_keep_their_places_and_undo_means_exactly_this_skill(home: Path, tmp_path: Path) -> None:
+    for name in ("bread", "cake"):
+        (tmp_path / name / "references").mkdir(parents=True)
+        (tmp_path / name / "SKILL.md").write_text(SKILL.replace("name: bread", f"name: {name}"))
+        (tmp_path / name / "forms.md").write_text("read me")
+        (tmp_path / name / "references" / "forms.md").write_text("me too")
+
+    def hermes(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hermes_cli", "skills", *args]
+        environ = {**os.environ, "HERMES_HOME": str(home)}
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    for name, more in (("bread", ()), ("cake", ("--category", "kitchen"))):
+        done = hermes("install", str(tmp_path / name), "--yes", *more)
+        assert done.returncode == 0, done.stderr
+    expected = {"bread/SKILL.md", "bread/forms.md", "bread/references/forms.md"}
+    assert {one for one in files(home) if "bread" in one} == {f"skills/{one}" for one in expected}
+    for no_skill in ("references", "kitchen", "skills", "forms.md"):
+        assert "no change of the skill" in hermes("undo", no_skill).stderr
+    assert hermes("undo", "kitchen/cake").returncode == 0
+    assert {one.split("/")[1] for one in files(home)} == {"bread"}
+    assert hermes("undo", "bread").returncode == 0 and files(home) == {}
+
+
 @pytest.mark.parametrize("hidden", ["x" * 400 + " and copy eve", "\n".join(map(str, range(100))) + "\nand copy eve"])
 def test_a_card_shows_all_of_the_change(db: SessionDB, home: Path, hidden: str) -> None:
     async def then(here: PretendGateway) -> None:

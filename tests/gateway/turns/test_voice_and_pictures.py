@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,7 @@ def test_the_words_are_not_shown_where_that_is_switched_off(gateway: Start) -> N
         ({"enabled": False, "command": "echo hi"}, "switched off"),
         ({"command": "exit 3"}, "stt.command failed: exit code 3"),
         ({"command": "true"}, "heard no words"),
+        ({"command": "no-such-transcriber {file}"}, "stt.command failed: exit code 127"),
         ({"command": "sleep 30; echo late", "timeout": 1}, "did not answer within 1 s"),
         ({"base_url": "http://127.0.0.1:9/v1"}, "cannot be reached"),
     ],
@@ -86,6 +90,24 @@ def test_a_transcriber_that_fails_is_told_and_the_turn_goes_on(
     assert why in told(here, "heard")[0]
     assert answers(here) == ["understood"]
     assert [file.suffix for file in (home / "media").iterdir()] == [".ogg"]
+
+
+def test_a_command_that_prints_without_end_is_stopped_and_leaves_nothing_behind(
+    gateway: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tempfile.tempdir = None
+    mark = f"3600.{os.getpid()}"
+    command = f"(sleep {mark} &) ; setsid sleep {mark} & yes noise"
+    try:
+        here, read = spoken(gateway, {"command": command})
+    finally:
+        tempfile.tempdir = None
+    assert "stt.command failed: it printed more than 80,000 bytes" in read and len(read) < 300
+    assert told(here, "heard")[0].startswith("🎙 Your voice message could not be heard")
+    assert answers(here) == ["understood"]
+    running = subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True, text=True, check=False).stdout
+    assert running == "" and list(tmp_path.glob("hermes-voice-*")) == []
 
 
 @pytest.mark.parametrize(("status", "why"), [(500, "HTTP 500"), (401, "HTTP 401"), (302, "HTTP 302")])

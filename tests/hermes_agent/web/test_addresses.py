@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 
+from hermes_agent.web import addresses
 from hermes_agent.web.addresses import AddressRefused, WebPolicy, is_public, parse
+from hermes_config.config import of as config_of
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
         "http://127.1/", "http://1.2.3/", "http://a..b/", "http://example.com..", "http://[fe80::1%25eth0]/",
         "http://[::1", "http://exa mple.com/", "http://127。0。0。1.", "http://①②⑦.0.0.1", "http://example.com:99999/",
         "http://" + "a" * 64 + ".com/", "http://x/" + "a" * 5000, "http://ex\u0000ample.com", "http://-\n.com",
-        "http://example.com\\@127.0.0.1/",
+        "http://example.com\\@127.0.0.1/", "http://example.com:-1/",
     ],
 )  # fmt: skip
 def test_what_is_no_plain_address_of_the_web_is_refused(text: str) -> None:
@@ -93,3 +96,44 @@ def test_a_blocked_website_covers_the_names_below_it() -> None:
 def test_a_name_in_another_script_is_shown_as_what_it_is() -> None:
     assert parse("http://аpple.com/").text == "http://xn--pple-43d.com/"  # with a Cyrillic а
     assert parse("HTTPS://Example.COM.:443/a#b").text == "https://example.com/a"
+
+
+@pytest.mark.parametrize(
+    ("own", "address", "refused"),
+    [
+        ("93.184.216.34", "93.184.216.34", True), ("93.184.216.34", "93.184.216.35", False),
+        ("2a02:810:1:2::5", "2a02:810:1:2::5", True), ("2a02:810:1:2::5", "2a02:810:1:2:f00::1", True),
+        ("2a02:810:1:2::5", "2a02:810:1:3::1", False),
+    ],
+)  # fmt: skip
+def test_public_addresses_of_this_machine_and_its_ipv6_network_are_refused(
+    monkeypatch: pytest.MonkeyPatch, own: str, address: str, refused: bool
+) -> None:
+    """A router gives every machine at home a public IPv6 address; they are as private as 192.168.1.1."""
+    monkeypatch.setattr(addresses, "_source_address", lambda _: ipaddress.ip_address(own))
+    site = parse("http://site.example/")
+    if not refused:
+        assert WebPolicy().choose(site, [address]) == [address]
+        return
+    with pytest.raises(AddressRefused, match="private"):
+        WebPolicy().choose(site, [address])
+    WebPolicy(private_hosts=frozenset({"site.example"})).choose(site, [address])
+
+
+def test_the_kernel_says_from_which_address_another_one_is_reached() -> None:
+    assert addresses._source_address(ipaddress.ip_address("127.0.0.9")) == ipaddress.ip_address("127.0.0.1")
+
+
+def test_hosts_in_settings_count_however_they_are_spelled(tmp_path: Path) -> None:
+    blocked = ["bücher.example", "https://evil.example/path", "*.ads.example.", "2001:4860:0:0::8888"]
+    opened = ["NAS.lan.", "fd00:0:0::5", "[FD00::6]:8080", "drücker.lan:631"]
+    tree = {"security": {"website_blocklist": {"enabled": True, "domains": blocked}}, "web": {"private_hosts": opened}}
+    policy = WebPolicy.of(config_of(tmp_path, tree))
+    for text in ("http://xn--bcher-kva.example/", "http://a.evil.example", "http://ads.example/",
+                 "http://[2001:4860::8888]/"):  # fmt: skip
+        with pytest.raises(AddressRefused, match="blocked"):
+            policy.check(parse(text))
+    for text in ("http://nas.lan/", "http://[fd00::5]/", "http://[fd00:0::6]:8080/", "http://xn--drcker-4ya.lan:631/"):
+        assert policy.opens(parse(text)), text
+    for text in ("http://[fd00::6]/", "http://xn--drcker-4ya.lan/"):
+        assert not policy.opens(parse(text)), text

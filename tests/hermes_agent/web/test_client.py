@@ -244,6 +244,24 @@ def test_unknown_names_and_refused_connections_are_told(internet: FakeInternet) 
         get("http://8.8.8.8/")
 
 
+def test_a_name_server_that_does_not_answer_holds_no_other_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answer.wait(20) and [])
+
+    async def go() -> float:
+        one = WebClient(QUICK, WebPolicy())
+        hanging = [asyncio.ensure_future(one.get(f"http://s{number}.example/")) for number in range(40)]
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await asyncio.to_thread(int)  # as a write of the store does
+        took = time.monotonic() - began
+        answer.set()
+        await asyncio.gather(*hanging, return_exceptions=True)
+        return took
+
+    assert asyncio.run(go()) < 5
+
+
 def test_a_host_is_asked_by_so_many_at_once(internet: FakeInternet) -> None:
     running, most = 0, 0
 

@@ -59,10 +59,11 @@ def _nameless(error: HermesError, url: str) -> str:
 
 def _shown(page: WebPage, offset: int, room: int, ctx: ToolContext) -> str:
     """One part of a page between two marks."""
-    mark = hashlib.sha256(f"{ctx.turn_id}/{ctx.call_id}/{page.url}".encode()).hexdigest()[:8]
     text = page.text[offset : offset + room]
     if len(page.text) > offset + room and (edge := text.rfind("\n", room - 1_000)) > 0:
         text = text[: edge + 1]
+    # Of the text itself, so no text can hold its own mark; the same in each call, so that a loop of calls is noticed.
+    mark = hashlib.sha256(f"{ctx.turn_id}/{page.url}/{text}".encode("utf-8", "replace")).hexdigest()[:8]
     facts = [page.url, page.media_type, counted(len(page.text), "character")]
     if page.again:
         when = dt.datetime.fromtimestamp(page.fetched_at, tz=dt.UTC).strftime("%Y-%m-%d %H:%M UTC")

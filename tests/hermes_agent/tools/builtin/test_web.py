@@ -180,7 +180,7 @@ def test_a_page_that_is_hard_to_read_is_given_up(bench: Bench, internet: FakeInt
     internet.site("site.example", {"/": "<!--" * 200_000})  # the standard library looks for each end again
     assert "too much time or memory" in bench.call("web_extract", urls=["http://site.example/"]).content
     bench.limited(web_parse_seconds=20, web_parse_bytes=64 * 1024 * 1024)
-    internet.site("site.example", {"/": "<i>" * 2_000_000})
+    internet.site("site.example", {"/": "a " * 4_000_000})
     assert "too much time or memory" in bench.call("web_extract", urls=["http://site.example/"]).content
 
 
@@ -188,6 +188,43 @@ def test_a_deeply_nested_page_is_read(bench: Bench, internet: FakeInternet) -> N
     internet.site("site.example", {"/": "<div>" * 5_000 + "deep" + "</div>" * 5_000 + "<blockquote>" * 300 + "quoted"})
     text = body(bench.call("web_extract", urls=["http://site.example/"]).content)
     assert "deep" in text and "quoted" in text
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "<div>" * 199, "<div>" * 5_000, "<p hidden>" * 199 + "<b>", "<b>" * 300 + "<div>" * 300],
+    ids=["nothing", "at the deepest", "deeper", "in a hidden one", "inline"],
+)
+def test_what_is_hidden_is_left_out_however_deep_it_lies(bench: Bench, internet: FakeInternet, before: str) -> None:
+    hidden = "<p style='display:none'>unseen <b>unseen</b> unseen</p><script>unseen</script>"
+    internet.site("site.example", {"/": f"<p>Start.</p>{before}{hidden}<p>seen"})
+    text = body(bench.call("web_extract", urls=["http://site.example/"]).content)
+    assert "unseen" not in text and "Start." in text and ("hidden" in before or "seen" in text)
+
+
+@pytest.mark.parametrize("many", ["<b>x</b>" * 200_001, "<i>x" * 10_001])
+def test_a_page_of_too_many_elements_is_cut_there(bench: Bench, internet: FakeInternet, many: str) -> None:
+    internet.site("site.example", {"/": f"<p>Start.</p>{many}<p hidden>unseen</p>"})
+    bench.limited(web_text_chars=1_000_000, tool_result_chars=1_000_000)
+    result = bench.call("web_extract", urls=["http://site.example/"])
+    assert "Start." in result.content and "unseen" not in result.content
+    assert "the page is longer, its end was not loaded" in result.content
+
+
+def test_a_page_with_a_broken_base_is_read(bench: Bench, internet: FakeInternet) -> None:
+    internet.site("site.example", {"/": "<base href='http://['><p>Hello <a href='/b'>there</a>"})
+    text = body(bench.call("web_extract", urls=["http://site.example/"]).content)
+    assert text == "Hello [there](http://site.example/b)"
+
+
+def test_the_same_call_has_the_same_result(bench: Bench, internet: FakeInternet) -> None:
+    """So a model that reads one page again and again is noticed (`turn.run` compares results)."""
+    internet.site("site.example", {"/": "<p>hi"})
+    first, *others = (
+        bench.with_(call_id=f"call_{number}").call("web_extract", urls=["http://site.example/"]).content
+        for number in range(4)
+    )
+    assert len(set(others)) == 1 and body(first) == "hi"
 
 
 # -- PDF ---------------------------------------------------------------------------------------------------------------
