@@ -227,7 +227,7 @@ class Finder:
         need = offset + limit
         while True:
             ids = self._by_relevance(need) if order is None else self._by_time(need, newest=order == "newest")
-            hits[:] = self._page(ids[offset:])[:limit]
+            hits[:] = self._page(ids[offset:need])[:limit]  # of a long tail there are many more: each costs a snippet
             if len(hits) == limit or len(ids) < need:
                 break
             need *= 2  # a message of the page did not match after all

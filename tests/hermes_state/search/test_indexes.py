@@ -54,6 +54,18 @@ def test_a_search_without_time_to_catch_up_reads_the_tail_and_says_so(make_db: O
     assert ids(db, "number NOT zebra") == []
 
 
+def test_a_search_in_a_long_tail_cuts_snippets_of_its_page_only(
+    make_db: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make_db(limits=Limits(search_catch_up_ms=0))
+    late = filled(db, 900)  # more than one batch is not indexed, and matches
+    cut: list[str] = []
+    monkeypatch.setattr("hermes_state.search.snippets.snippet", lambda text, found, phrases: cut.append(text) or "cut")
+    hits = db.search_messages("zebra", limit=5, offset=2)
+    assert [hit["id"] for hit in hits] == late[-3:-8:-1] and hits.index_lag > 5
+    assert len(cut) == 5
+
+
 def test_the_feed_keeps_the_index_up(db: SessionDB) -> None:
     filled(db, 30)
     assert db.search_status()["behind"] == 30
