@@ -108,7 +108,9 @@ def appends(folder: Path, quick: bool) -> list[Row]:
         for _ in range(groups):
             said = [{"role": "user", "content": f"{i} {_floor.TEXT}"} for i in range(GROUP)]
             rows = [transcript.encode(message, db.clock(), db.limits.message_bytes) for message in said]
-            await asyncio.gather(*(queued(db.engine, transcript.append, _floor.SESSION, row) for row in rows))
+            # Without a savepoint, as a turn appends (`turns.journal`).
+            appends = (queued(db.engine, transcript.append, _floor.SESSION, row, no_savepoint=True) for row in rows)
+            await asyncio.gather(*appends)
 
     mine = [per_second(lambda: asyncio.run(together()), groups * GROUP) for _ in range(rounds)]
     m = best(mine)[0]
@@ -277,7 +279,7 @@ def history(folder: Path, quick: bool) -> list[Row]:
     conn.close()
     db.close()
     return [
-        (f"history of {len(rows):,} messages", f"{mine / floor:.2f}× of {floor:.1f} ms", "<= 2×", mine / floor <= 2)
+        (f"history of {len(rows):,} messages", f"{mine / floor:.2f}× of {floor:.1f} ms", "<= 1.6×", mine / floor <= 1.6)
     ]
 
 

@@ -80,6 +80,7 @@ PREVIEW_CHARS = 60
 _JOINER = "\u200d"
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _dumps = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_loads = json.JSONDecoder().decode
 
 
 def scrub(text: str) -> str:
@@ -139,7 +140,7 @@ def decode_json(stored: str | None, *, broken: Any = None) -> Any:
     if not stored:
         return None
     try:
-        return json.loads(stored)
+        return _loads(stored)
     except ValueError:
         return broken
 

@@ -29,10 +29,13 @@ class Messages(StoredTranscripts):
 
     def append_message(self, session_id: str, role: str, content: Any = None, *more: Any, **fields: Any) -> int:
         """Store one row; returns its id. It is durable when this returns."""
-        fields |= zip(_APPENDED, more, strict=False)
-        if unknown := fields.keys() - _FIELDS:
-            raise TypeError(f"append_message() got an unexpected keyword argument {min(unknown)!r}")
-        row = encode({**fields, "role": role, "content": content}, self.clock(), self.limits.message_bytes)
+        if more:
+            fields |= zip(_APPENDED, more, strict=False)
+        if not fields.keys() <= _FIELDS:
+            unknown = min(fields.keys() - _FIELDS)
+            raise TypeError(f"append_message() got an unexpected keyword argument {unknown!r}")
+        fields["role"], fields["content"] = role, content
+        row = encode(fields, self.clock(), self.limits.message_bytes)
         return self.engine.write(append, session_id, row, single=True)
 
     def replace_messages(

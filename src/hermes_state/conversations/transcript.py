@@ -8,7 +8,7 @@ columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hermes_state import columns
@@ -16,7 +16,7 @@ from hermes_state.columns import MESSAGE_COLUMNS, SAID, SHOWN, SHOWN_FIELDS, Mes
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
 from hermes_state.ids import SessionId, TurnId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Row, Store, first, scalar, set_columns
+from hermes_state.storage.base import Connection, Row, Store, first, set_columns
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("transcript")
@@ -33,7 +33,7 @@ _FIELDS = {
     for name in (column.name, column.key or column.name)
 }
 _SHOWN_AT = [_NAMES.index(name) for name in SHOWN]
-_NO_FIELDS = [None] * len(SHOWN_FIELDS)
+_NO_VALUES = [None] * len(SAID)
 
 
 # -- messages and rows -----------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
     role, content = message["role"], get("content")
     if isinstance(content, str):
         content = columns.scrub(content)
-    row = Encoded([None] * len(SAID))
+    row = Encoded(_NO_VALUES)
     row.preview = columns.preview_of(content) if role == "user" else None
     row.calls = calls_of(role, get("tool_calls"))
     row[_ROLE] = columns.clean(str(role))
@@ -122,44 +122,70 @@ def decode(row: Row) -> dict[str, Any]:
     return message
 
 
-def as_conversation(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows of `{shown}` columns as provider messages, without empty keys."""
+def _unescaped(escaped: str, values: Sequence[Any]) -> list[Any]:
+    """The values of SHOWN_FIELDS without the escapes of those that `escaped` names."""
+    names = escaped.split(",")
+    return [
+        columns.unescape(value) if value is not None and column.name in names else value
+        for column, value in zip(SHOWN_FIELDS, values, strict=True)
+    ]
+
+
+def _list_of(stored: str) -> Any:
+    return columns.decode_json(stored, broken=[])
+
+
+_AS_CONVERSATION = """
+def as_conversation(rows):
     turns = []
-    for role, content, kind, timestamp, observed, escaped, *fields in rows:
+    for role, content, kind, timestamp, observed, escaped, {names} in rows:
         if kind != "text":
-            content = columns.decode_content(content, kind)
+            content = decode_content(content, kind)
         if (role == "user" or role == "assistant") and type(content) is str:
-            content = _cleaned(content)
-        turn = {"role": role, "content": content}
+            if "<memory-context" in content:  # a memory block that leaked into the transcript
+                content = leaked.sub("", content)
+            content = content.strip()
+        if escaped:
+            {names} = unescaped(escaped, ({names}))
+        turn = {{"role": role, "content": content}}
         if timestamp is not None:
             turn["timestamp"] = timestamp
         if observed:
             turn["observed"] = True
-        if fields != _NO_FIELDS:
-            hidden = set(escaped.split(",")) if escaped else ()
-            for column, value in zip(SHOWN_FIELDS, fields, strict=True):
-                if value is None or (column.shown == "assistant" and role != "assistant"):
-                    continue
-                if column.name in hidden:
-                    value = columns.unescape(value)
-                if column.kind == "json":
-                    value = columns.decode_json(value, broken=[] if column.name == "tool_calls" else None)
-                turn[column.key or column.name] = value
+        {fields}
         turns.append(turn)
     return turns
+"""
+
+
+def _compiled() -> Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]:
+    """`as_conversation`, written out from the table of columns: a loop over the columns of every row takes twice as
+    long. `dataclasses` makes its methods the same way."""
+    fields = []
+    for column in SHOWN_FIELDS:
+        decode = "" if column.kind != "json" else "list_of" if column.name == "tool_calls" else "decode_json"
+        only = " and role == 'assistant'" if column.shown == "assistant" else ""
+        fields.append(
+            f"if {column.name} is not None{only}: turn[{column.key or column.name!r}] = {decode}({column.name})"
+        )
+    names = ", ".join(column.name for column in SHOWN_FIELDS)
+    scope: dict[str, Any] = {
+        "decode_content": columns.decode_content, "decode_json": columns.decode_json, "leaked": _LEAKED,
+        "list_of": _list_of, "unescaped": _unescaped,
+    }  # fmt: skip
+    exec(_AS_CONVERSATION.format(names=names, fields="\n        ".join(fields)), scope)
+    made: Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]] = scope["as_conversation"]
+    return made
+
+
+as_conversation = _compiled()
+"""Rows of `{shown}` columns as provider messages, without empty keys."""
 
 
 def as_stored(message: Mapping[str, Any], now: float, max_bytes: int) -> dict[str, Any]:
     """The message as `as_conversation` will return it once stored: encoded and decoded without a database."""
     row = encode(message, now, max_bytes)
     return as_conversation([[row[index] for index in _SHOWN_AT]])[0]
-
-
-def _cleaned(text: str) -> str:
-    """The text without memory blocks that leaked into the transcript."""
-    if "<memory-context" in text:
-        text = _LEAKED.sub("", text)
-    return text.strip()
 
 
 def without_repeats(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -342,7 +368,8 @@ def append(conn: Connection, session_id: str, row: Encoded) -> int:
         elif conn.run(Q.bump_within, (row.calls, at, row.preview, session_id, int(at // 60))) or conn.run(
             Q.bump, (row.calls, at, at, at, at, row.preview, session_id)
         ):
-            return int(scalar(conn.rows(Q.insert_one, (session_id, *row))))
+            conn.run(Q.insert, (session_id, *row))
+            return conn.last_id()  # RETURNING would cost a third of the statement
     if not conn.rows(chain.Q.node, (checked_id(session_id),)):
         raise IntegrityError(f"no session {session_id!r:.80}", hint="Create it first.")
     raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))

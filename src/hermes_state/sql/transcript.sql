@@ -24,9 +24,6 @@ WHERE id = ? AND active_minute = ? AND message_count > 0
 -- name: insert
 INSERT INTO messages (session_id, {said}) VALUES (?, {said_values})
 
--- name: insert_one @sqlite
-INSERT INTO messages (session_id, {said}) VALUES (?, {said_values}) RETURNING id
-
 -- name: append @postgresql
 -- `bump` and `insert` in one statement: one round trip, and the session's row is locked before the id is assigned, so
 -- ids of one session are in commit order.

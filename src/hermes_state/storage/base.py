@@ -78,6 +78,9 @@ class Connection(Protocol):
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
         """Run the statement for each of `rows`."""
 
+    def last_id(self) -> int:
+        """The number that the database assigned to the row that this connection inserted last."""
+
 
 OnLongWait = Callable[[int], object]
 """Called with the seconds after which the write gives up."""

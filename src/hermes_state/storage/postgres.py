@@ -71,6 +71,9 @@ class PgConnection:
         self.written += len(rows)  # before sending: a batch that fails in the middle has sent the others
         self.cursor.executemany(self._text(sql), rows)
 
+    def last_id(self) -> int:
+        return int(self._run("SELECT lastval()", ()).fetchall()[0][0])
+
     def _run(self, sql: str | Statement, params: Params) -> psycopg.Cursor[Row]:
         cursor = self.cursor.execute(self._text(sql), params)
         if not (cursor.statusmessage or "").startswith("SELECT"):

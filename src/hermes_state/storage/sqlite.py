@@ -100,7 +100,7 @@ class SqliteEngine(WritingEngine):
     # -- writing -----------------------------------------------------------------------------------------
 
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        conn = self._writing_connection()
+        conn = self._conn or self._writing_connection()
         self._begin(conn.raw)
         try:
             result = fn(conn, *args)
@@ -279,6 +279,9 @@ class SqliteConnection:
 
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
         self.raw.executemany(sql if isinstance(sql, str) else sql.sqlite, rows).fetchall()
+
+    def last_id(self) -> int:
+        return self.raw.last_insert_rowid()
 
 
 def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits) -> SqliteConnection:

@@ -101,7 +101,8 @@ class WritingEngine(ABC):
         """A driver's error as one of ours; any other unchanged."""
 
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        self._check_writable()
+        if self._closed or self.read_only:
+            self._check_writable()
         return self.writer.run(fn, *args, single=single)
 
     def submit(self, jobs: Iterable[QueuedWrite]) -> None:

@@ -25,6 +25,7 @@ from hermes_state.conversations import transcript
 from hermes_state.ids import ConversationId
 from hermes_state.storage import postgres, schema, sqlite_log
 from hermes_state.storage import writer as writers
+from hermes_state.storage.base import Connection
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import NeedsOwnTransaction, QueuedWrite
 
@@ -35,6 +36,18 @@ TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
 
 def keys(db: SessionDB) -> list[str]:
     return [row[0] for row in db.engine.read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
+
+
+def test_the_last_id_is_that_of_the_row_inserted_last(db: SessionDB) -> None:
+    db.create_session("chat", "cli")
+    first = db.append_message("chat", "user", "one")
+
+    def insert(conn: Connection) -> tuple[int, int]:
+        conn.run("INSERT INTO messages (session_id, role, timestamp) VALUES ('chat', 'user', 1.0)")
+        return conn.last_id(), conn.rows("SELECT max(id) FROM messages")[0][0]
+
+    last, newest = db._execute_write(insert)
+    assert last == newest == first + 1
 
 
 def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> None:
