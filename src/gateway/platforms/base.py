@@ -4,7 +4,8 @@ An adapter turns a platform's updates into `MessageEvent`s and passes each to `s
 message is durably stored or refused: only then may the adapter acknowledge it to the platform. It sends the deliverer's
 messages, one piece at a time, and reports each exact outcome in a `SendResult`. It knows nothing of sessions, turns or
 the store; the gateway's services for it (a durable cursor, webhooks, the list of commands) are `self.context`. An
-adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
+adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module. `register(ctx)` in its folder's
+`__init__.py` makes it known, with a `registry.Descriptor`.
 
 Control is structure, never text: a pressed button arrives as `MessageEvent.answer`, a file goes out through
 `send_file`. No marker inside a text means anything here.
