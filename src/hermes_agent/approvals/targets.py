@@ -34,6 +34,7 @@ _NAMES = frozenset({
     "hostname", "domain", "server", "endpoint", "webhook", "account", "iban", "wallet", "phone", "channel", "chat",
     "room", "group", "user", "username", "member", "participant", "attendee", "invitee", "payee", "beneficiary",
     "destination", "target", "path", "file", "filename", "folder", "directory", "bucket", "repo", "repository",
+    "contact", "assignee", "dest", "dst", "tel", "mobile",
 })  # fmt: skip
 """Words in the names of arguments that are targets, for tools that do not declare theirs."""
 _ADDRESSES = frozenset(["address", "url", "uri", "link", "host", "hostname", "domain", "server", "endpoint", "webhook"])
@@ -43,12 +44,16 @@ _MAIL = re.compile(r"(?<![^\s@<>,;])[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+")
 _ADDRESS = re.compile(
     r"(?<![\w@.\-/])(?P<scheme>https?://)?(?P<host>(?:[\w-]+\.)+[a-z]{2,24}(?::\d+)?)(?P<rest>[/?#][^\s<>\"'`]*)?(?![\w@])"
 )
-_FILE_ENDINGS = frozenset({"md", "py", "rs", "sh", "pl", "ps", "zip", "mov", "cc", "so"})
+_FILE_ENDINGS = frozenset({
+    "md", "py", "rs", "sh", "pl", "ps", "zip", "mov", "cc", "so", "ai", "app", "bz", "in", "la", "mk", "ml", "mm",
+    "pub", "tf",
+})  # fmt: skip
 """Endings that a name of a file shares with a name of a host: such a bare name is taken for a file."""
 _ENDS = ".,;:!?)]}'\"”’»"
 _JOINS = r".\-_/@+\\"
-_BEFORE, _AFTER = rf"(?<!\w)(?<!\w[{_JOINS}])(?<!\d[,:])", rf"(?!\w)(?![{_JOINS}]\w)(?![,:]\d)"
+_BEFORE, _AFTER = rf"(?<!\w)(?<!\w[{_JOINS}'&%~])(?<!\d[,:])", rf"(?!\w)(?![{_JOINS}]\w)(?![,:]\d)"
 _NUMBER = re.compile(r"\+?[a-z]{0,2}\d[\da-z]{5,63}")
+_IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _GAP = r"[\s\-./()]{0,2}"
 _SENT_FILE = re.compile(
     r"^\[(?:photo|video|audio|voice|document|sticker): (?:.*(?=, [\d,]+ bytes(?:\]|; it))|.*$)", re.MULTILINE
@@ -99,9 +104,11 @@ def of_call(
 
 
 def _leaves(args: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text and number in the arguments, with the name of the nearest key above it."""
+    """Every text and number in the arguments, and keys that are addresses, with the name of the nearest key above."""
     if isinstance(args, Mapping):
         for key, value in args.items():
+            if _are_addresses(str(key)):
+                yield name or str(key), str(key)
             yield from _leaves(value, str(key))
     elif isinstance(args, list | tuple):
         for value in args:
@@ -111,14 +118,18 @@ def _leaves(args: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _is_target(name: str, value: str) -> bool:
-    shape = _MAIL.fullmatch(value.strip()) or ("://" in value and not re.search(r"\s", value.strip()))
-    return bool(shape) or bool(_words(name) & _NAMES)
+    return _are_addresses(value) or bool(_words(name) & _NAMES)
+
+
+def _are_addresses(value: str) -> bool:
+    """Whether the value is a mail or web address, or several, and nothing else."""
+    return all(("://" in one and not re.search(r"\s", one)) or _MAIL.fullmatch(one) for one in _elements(value))
 
 
 def _words(name: str) -> set[str]:
     """The words of an argument's name, in the singular too."""
     words = {word.lower() for word in _WORD.findall(name)}
-    return words | {word.removesuffix("s") for word in words}
+    return words | {word.removesuffix(plural) for word in words for plural in ("s", "es")}
 
 
 def _is_given(rule: Any, value: str) -> bool:
@@ -134,10 +145,17 @@ def _is_within(value: str, folder: str) -> bool:
 
 def _elements(value: str) -> list[str]:
     """The values of a list in one text: `Ann <ann@x.org>, bob@x.org` is two addresses."""
+    words = value.split()
+    if all("://" in word for word in words):
+        return words or [value]
     if "@" not in value:
         return [value]
-    parts = [part.strip() for part in re.split("[,;]", value) if part.strip()]
-    return [found[1] if (found := re.fullmatch(rf"[^<>]*<({_MAIL.pattern})>", part)) else part for part in parts]
+    found: list[str] = []
+    for part in filter(None, map(str.strip, re.split("[,;]", value))):
+        named = re.fullmatch(rf"[^<>]*<({_MAIL.pattern})>", part)
+        words = part.split()
+        found += [named[1]] if named else words if all(map(_MAIL.fullmatch, words)) else [part]
+    return found or [value]
 
 
 # -- whether a value stands in a text ----------------------------------------------------------------------------------
@@ -146,7 +164,13 @@ def _elements(value: str) -> list[str]:
 def stands_in(value: str, words: str, *, argument: str = "") -> bool:
     """Whether the value stands in these words, as a whole; a small number only with its noun (`file 13`, `#13`), if
     the `argument` is given: other numbers are days, hours and amounts."""
-    return _stands(_normal(value).lstrip("#@"), _normal(words), argument)
+    return not _is_disguised(value) and _stands(_normal(value).lstrip("#@"), _normal(words), argument)
+
+
+def _is_disguised(value: str) -> bool:
+    """Whether it holds a character that becomes a mark of addresses when it is made plain: `good.org＃.evil.org` is the
+    host good.org for one program and a host of evil.org for another."""
+    return any(mark in "/\\?#@:" for one in value if not one.isascii() for mark in unicodedata.normalize("NFKC", one))
 
 
 def _stands(wanted: str, said: str, argument: str = "") -> bool:
@@ -161,7 +185,7 @@ def _stands(wanted: str, said: str, argument: str = "") -> bool:
     if re.search(f"{_BEFORE}{re.escape(wanted)}{_AFTER}", said):
         return True
     compact = re.sub(r"[\s\-./()]", "", wanted)
-    if _NUMBER.fullmatch(compact):  # an account or a phone number, in groups
+    if _NUMBER.fullmatch(compact) and not _IP.fullmatch(wanted):  # an account or a phone number, in groups
         before, after = (r"(?<!\d[\s\-./])", r"(?![\s\-./]\d)") if compact.lstrip("+").isdigit() else ("", "")
         pattern = f"(?<!\\w){before}{_GAP.join(map(re.escape, compact))}(?!\\w){after}"
         if re.search(pattern, said):
@@ -271,7 +295,7 @@ def _is_address(argument: str, value: str) -> bool:
 
 
 def _holds(value: str, source: str, tool: str, words: str) -> bool:
-    return stands_in(value, words)
+    return _stands(_normal(value).lstrip("#@"), _normal(words))
 
 
 def _is_link(value: str, source: str, tool: str, words: str) -> bool:

@@ -11,10 +11,12 @@ sandbox.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
+from urllib.parse import unquote
 
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
@@ -90,7 +92,7 @@ class Grant:
         tool, _, rest = need.value.partition(" ")
         argument, _, value = rest.partition("=")
         pattern = (self.patterns or {}).get(argument)
-        return tool == self.value and pattern is not None and fnmatchcase(value, pattern)
+        return tool == self.value and pattern is not None and _fits(value, pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,12 +408,15 @@ def _match(patterns: Mapping[str, str] | None, arguments: Mapping[str, Any] | No
         name: [str(one) for one in (value if isinstance(value, list) else (value,))]
         for name, value in (arguments or {}).items()
     }
-    # A path with `..` leaves the folder that it begins with.
-    climbs = any(".." in one.split("/") for name in patterns or {} for one in given.get(name, ()))
-    return not climbs and all(
-        bool(given.get(name)) and all(fnmatchcase(one, pattern) for one in given[name])
+    return all(
+        bool(given.get(name)) and all(_fits(one, pattern) for one in given[name])
         for name, pattern in (patterns or {}).items()
     )
+
+
+def _fits(value: str, pattern: str) -> bool:
+    """Whether a value matches a glob. A path with `..` leaves the folder that it begins with, so it never does."""
+    return ".." not in re.split(r"[/\\]", unquote(value)) and fnmatchcase(value, pattern)
 
 
 def _exit_params(

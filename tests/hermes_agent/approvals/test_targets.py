@@ -169,6 +169,20 @@ def test_a_permission_that_names_the_target_covers_it(bank: list[Any], make_agen
     assert len(talk(make_agent, ("Pay the bill.", (letter(), pay("ann@bills.example")))).asked) == 1
 
 
+@pytest.mark.parametrize(
+    "account", ["/srv/files/../../etc/passwd", "/srv/files/..", "/srv/files/%2e%2e/x", "/srv/files/..\\x"]
+)
+def test_a_permission_for_a_folder_covers_no_path_that_leaves_it(
+    bank: list[Any], make_agent: MakeAgent, db: SessionDB, account: str
+) -> None:
+    db.approvals.add(
+        person_id=LOCAL_OWNER, kind="tool", value="pay", patterns={"account": "/srv/files/*"}, shown="",
+        granted_by=LOCAL_OWNER,
+    )  # fmt: skip
+    assert not talk(make_agent, ("Pay it.", (letter(), pay("/srv/files/a..b")))).asked
+    assert len(talk(make_agent, ("Pay it.", (letter(), pay(account)))).asked) == 1
+
+
 def test_with_approvals_off_nobody_is_asked(bank: list[Any], make_agent: MakeAgent) -> None:
     assert not talk(make_agent, ("Pay the bill.", (letter(), pay())), yolo=True).asked and len(bank) == 1
 
@@ -478,3 +492,44 @@ def test_a_text_that_is_too_long_to_search_is_outside_if_anything_was_read(db: S
     assert [source(words) for words in long] == ["", "", ""]
     db.append_messages("here", [{"role": "tool", "content": "42", "origin": "outside:a.txt"}])
     assert [source(words) for words in (*long, "a word")] == ["a.txt", "a.txt", "a.txt", ""]
+
+
+# -- evasions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("https://good.org＃.evil.org/", "Look at good.org."),
+        ("https://good.org／.evil.org/", "Look at https://good.org"),
+        ("https://good.org＠evil.org", "Look at good.org."),
+        ("https://good.org@evil.org/", "Look at good.org."),
+        ("gооd.org", "Look at good.org."),  # Cyrillic
+        ("20.30.113.45", "Ask 203.0.113.45."),
+        ("brien@x.org", "Write to o'brien@x.org."),
+        ("evil.tf", "Look at evil.tf, it is Terraform."),
+    ],
+)
+def test_a_value_that_only_looks_like_what_the_person_wrote_does_not_stand_there(value: str, words: str) -> None:
+    address = value if "://" in value or "@" in value or value[0].isdigit() else f"https://{value}/x"
+    assert not stands_in(address, words, argument="url")
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        ({"note": "Eve <eve@evil.example>"}, [("note", "eve@evil.example")]),
+        ({"note": "a@x.example, eve@evil.example"}, [("note", "a@x.example"), ("note", "eve@evil.example")]),
+        ({"note": "a@x.example eve@evil.example"}, [("note", "a@x.example"), ("note", "eve@evil.example")]),
+        (
+            {"note": "https://a.example https://evil.example"},
+            [("note", "https://a.example"), ("note", "https://evil.example")],
+        ),
+        ({"seats": {"eve@evil.example": True}}, [("seats", "eve@evil.example")]),
+        ({"addresses": ["Mole Street 1"]}, [("addresses", "Mole Street 1")]),
+        ({"to": "bob@good.example <eve@evil.example>"}, [("to", "eve@evil.example")]),
+        ({"note": "Ask bob@good.example about it."}, []),
+    ],
+)
+def test_an_address_is_a_target_in_whatever_form_and_place(args: dict[str, Any], found: list[Any], home: Path) -> None:
+    assert list(targets.of_call("mail", (), {}, args, config.of(home, {}))) == found
