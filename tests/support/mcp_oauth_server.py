@@ -1,7 +1,9 @@
 """An MCP server over HTTP that wants a login, with the SDK's own OAuth server in memory. It imports nothing of Hermes.
 
 `/authorize` sends the person back at once. `GET /test/lose` forgets every token, `/test/expire` the access tokens,
-`/test/down` makes the token's address fail, `/test/up` ends that; `/test/count` says how many tokens were issued.
+`/test/down` makes the token's address fail, `/test/redirect-PORT` sends those who want a token elsewhere,
+`/test/move` names a login server that does not exist, `/test/imposter` one whose metadata name another issuer,
+`/test/up` ends all that; `/test/count` says how many tokens were issued.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SECONDS = 3_600
@@ -95,7 +97,7 @@ def main(port: int) -> None:
             "client_registration_options": ClientRegistrationOptions(enabled=True),
         }),
     )  # fmt: skip
-    down = False
+    how = "up"
 
     @server.tool()
     def secret() -> str:
@@ -104,21 +106,31 @@ def main(port: int) -> None:
 
     @server.custom_route("/test/{what}", methods=["GET"])
     async def control(request: Request) -> Response:
-        nonlocal down
+        nonlocal how
         what = request.path_params["what"]
         if what in ("lose", "expire"):
             memory.access.clear()
         if what == "lose":
             memory.refresh.clear()
-        if what in ("down", "up"):
-            down = what == "down"
+        if what in ("up", "down", "move", "imposter") or what.startswith("redirect-"):
+            how = what
         return PlainTextResponse(str(memory.issued))
 
     app: ASGIApp = server.streamable_http_app()
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if down and scope.get("path") == "/token":
+        path = scope.get("path", "")
+        if how == "down" and path == "/token":
             await PlainTextResponse("down", 503)(scope, receive, send)
+        elif how.startswith("redirect-") and path == "/token":
+            elsewhere = f"http://127.0.0.1:{how.partition('-')[2]}/token"
+            await RedirectResponse(elsewhere, 307)(scope, receive, send)
+        elif how in ("move", "imposter") and path.startswith("/.well-known/oauth-protected-resource"):
+            named = f"http://localhost:{port}{'/nowhere' if how == 'move' else ''}"
+            said = {"resource": f"{address}/mcp", "authorization_servers": [named]}
+            await JSONResponse(said)(scope, receive, send)
+        elif how == "move" and path.startswith("/.well-known/"):
+            await PlainTextResponse("nothing", 404)(scope, receive, send)
         else:
             await app(scope, receive, send)
 

@@ -66,8 +66,9 @@ def stamp(file: Path) -> tuple[int, int] | None:
 class TokenFile:
     """The stored login of one server, as the SDK's provider wants it."""
 
-    def __init__(self, server: McpServer) -> None:
-        self.file, self._address = token_file(server), _address(server)
+    def __init__(self, server: McpServer, *, registers: bool = False) -> None:
+        """`registers`: the stored registration cannot be used for the login that begins now."""
+        self.file, self._address, self._registers = token_file(server), _address(server), registers
         self.provider: OAuthClientProvider | None = None
 
     def read(self) -> dict[str, Any]:
@@ -103,7 +104,10 @@ class TokenFile:
         facts["expires_at"] = None if tokens.expires_in is None else time.time() + tokens.expires_in
         if self.provider is not None:
             context = self.provider.context
-            for name, one in (("metadata", context.oauth_metadata), ("resource", context.protected_resource_metadata)):
+            for name, one in (
+                ("client", context.client_info), ("metadata", context.oauth_metadata),
+                ("resource", context.protected_resource_metadata),
+            ):  # fmt: skip
                 facts[name] = None if one is None else one.model_dump(mode="json", exclude_none=True)
             facts["issuer"] = context.auth_server_url
         await asyncio.to_thread(self._write, **facts)
@@ -111,11 +115,12 @@ class TokenFile:
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
 
-        said = (await asyncio.to_thread(self.read)).get("client")
+        said = None if self._registers else (await asyncio.to_thread(self.read)).get("client")
         return None if not said else OAuthClientInformationFull.model_validate(said)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        await asyncio.to_thread(self._write, client=client_info.model_dump(mode="json", exclude_none=True))
+        """Nothing yet: a registration is stored with its tokens. Stored alone, at a server that names another login
+        server, or in a login that is broken off, it would make the tokens of the former one useless."""
 
 
 class LoginAccess:
@@ -128,7 +133,7 @@ class LoginAccess:
         self, server: McpServer, *, show: Show | None = None, answer: Answer | None = None, port: int = 0
     ) -> None:
         self._server, self._show, self._answer, self._port = server, show, answer, port
-        self._storage = TokenFile(server)
+        self._storage = TokenFile(server, registers=show is not None and port != stored_port(server))
         self._failed = False
         self.needed = ""
         """Why a person has to log in; empty if nobody has to."""
@@ -241,8 +246,3 @@ def stored_port(server: McpServer) -> int:
     with suppress(ValueError):
         return urlsplit(str(uris[0])).port or 0
     return 0
-
-
-def forget_registration(server: McpServer) -> None:
-    """Drop the registration, whose address cannot be used any more; the tokens stay until new ones come."""
-    TokenFile(server)._write(client=None)

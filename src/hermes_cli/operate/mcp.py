@@ -285,10 +285,7 @@ async def _logged_in(server: McpServer, *, browser: bool) -> tuple[ServerState, 
     from hermes_agent.mcp import login
     from hermes_agent.mcp.connection import ServerAway, ServerConnection
 
-    wanted = login.stored_port(server)
-    async with login.Callback(wanted) as callback:
-        if wanted and callback.port != wanted:
-            await asyncio.to_thread(login.forget_registration, server)
+    async with login.Callback(login.stored_port(server)) as callback:
 
         async def show(url: str) -> None:
             callback.state = (parse_qs(urlsplit(url).query).get("state") or [""])[0]

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -161,23 +162,34 @@ def test_a_server_that_wants_a_login_nobody_announced(guarded: HttpServer, tmp_p
         bench.close()
 
 
-def log_in(bench: McpBench) -> None:
-    """What `hermes mcp login` does, with a person whose browser follows the address."""
-    shown: list[str] = []
+@contextmanager
+def person() -> Iterator[asyncio.Queue[str]]:
+    """A person who reads what `hermes mcp login` shows: the addresses in it."""
+    shown: asyncio.Queue[str] = asyncio.Queue()
 
-    async def go() -> None:
-        task = asyncio.ensure_future(mcp._logged_in(configured(bench.config)["web"], browser=False))
-        while not shown:
-            await asyncio.sleep(0.01)
-            assert not task.done(), task.result()
-        await asyncio.to_thread(urllib.request.urlopen, shown[0], timeout=10)
-        state, _ = await task
-        assert state.state == "connected", state
+    def tell(words: str) -> None:
+        for word in words.split():
+            if "://" in word:
+                shown.put_nowait(word)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mcp.prompts, "tell", lambda words: shown.extend(w for w in words.split() if "://" in w))
+        patch.setattr(mcp.prompts, "tell", tell)
         patch.setattr(mcp, "_paste", lambda loop, callback: None)
-        asyncio.run(go())
+        yield shown
+
+
+def log_in(bench: McpBench) -> None:
+    """What `hermes mcp login` does, with a person whose browser follows the address."""
+
+    async def go() -> None:
+        with person() as shown:
+            task = asyncio.ensure_future(mcp._logged_in(configured(bench.config)["web"], browser=False))
+            address = await asyncio.wait_for(shown.get(), 30)
+            await asyncio.to_thread(urllib.request.urlopen, address, timeout=10)
+            state, _ = await task
+        assert state.state == "connected", state
+
+    asyncio.run(go())
 
 
 def test_a_login_is_not_shown_to_another_address(guarded: HttpServer, tmp_path: Path) -> None:
@@ -194,6 +206,80 @@ def test_a_login_is_not_shown_to_another_address(guarded: HttpServer, tmp_path: 
         assert state.reason == "nobody has logged in yet"
     finally:
         bench.close()
+
+
+@pytest.fixture
+def logged_in(guarded: HttpServer, tmp_path: Path) -> Iterator[tuple[McpBench, Path]]:
+    """A server at which somebody has logged in, and the file of the login. The token has ended at the server."""
+    bench = McpBench(tmp_path / "home", {"web": {"url": guarded.url, "auth": "oauth"}})
+    try:
+        bench.until(lambda states: states["web"].state == "needs login")
+        log_in(bench)
+        bench.connected()
+        bench.source.close()
+        guarded.tell("expire")
+        yield bench, login.token_file(configured(bench.config)["web"])
+    finally:
+        guarded.tell("up")
+        bench.close()
+
+
+def again(bench: McpBench, file: Path, *, refresh: bool) -> None:
+    """Connect anew. `refresh`: the token has ended by the clock, too."""
+    bench.source.close()
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({**kept, "expires_at": time.time() - 1 if refresh else time.time() + 999}))
+    bench.source = type(bench.source)()
+    bench.source.use(bench.config, connect=True)
+
+
+def test_a_server_that_names_another_login_server_for_a_while_costs_no_login(
+    guarded: HttpServer, logged_in: tuple[McpBench, Path]
+) -> None:
+    bench, file = logged_in
+    before = json.loads(file.read_text())
+    guarded.tell("move")
+    again(bench, file, refresh=False)
+    bench.until(lambda states: states["web"].state == "needs login")
+    assert json.loads(file.read_text())["client"] == before["client"], "the tokens belong to this registration"
+    guarded.tell("up")
+    again(bench, file, refresh=True)
+    bench.until(lambda states: bench.call("mcp__web__secret").content == "42")
+
+
+def test_a_login_that_is_broken_off_leaves_the_former_one(logged_in: tuple[McpBench, Path]) -> None:
+    bench, file = logged_in
+    before, server = file.read_text(), configured(bench.config)["web"]
+
+    async def go() -> None:
+        with person() as shown:
+            task = asyncio.ensure_future(mcp._logged_in(server, browser=False))
+            await asyncio.wait_for(shown.get(), 30)
+            task.cancel()
+            await asyncio.wait({task})
+
+    with socket.create_server(("127.0.0.1", login.stored_port(server))):  # so the login registers another one
+        asyncio.run(go())
+    assert file.read_text() == before
+    again(bench, file, refresh=True)
+    bench.until(lambda states: bench.call("mcp__web__secret").content == "42")
+
+
+def test_a_login_server_with_the_name_of_another_and_a_redirected_token_get_nothing(
+    guarded: HttpServer, logged_in: tuple[McpBench, Path]
+) -> None:
+    bench, file = logged_in
+    before = json.loads(file.read_text())
+    guarded.tell("imposter")
+    again(bench, file, refresh=False)
+    state = bench.until(lambda states: "issuer" in states["web"].reason)["web"]
+    assert state.state == "retrying"
+    with Listening() as other:
+        guarded.tell(f"redirect-{other.port}")
+        again(bench, file, refresh=True)
+        bench.until(lambda states: states["web"].state == "needs login")
+        assert not other.heard, "neither the refresh token nor anything else"
+    assert json.loads(file.read_text())["tokens"] == before["tokens"]
 
 
 class Listening:
@@ -214,7 +300,8 @@ class Listening:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/mcp"
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
         return self
 
     def __exit__(self, *_: object) -> None:
