@@ -32,6 +32,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 _LONGEST_CHAIN = 16
 """The most references to follow in a row, so that a circle ends."""
+_MOST_CHECKS = 20_000
+"""So many steps a check may take: alternatives within alternatives double them, and a server wrote the schema."""
 
 
 class BadArguments(Exception):
@@ -46,7 +48,7 @@ def parse(raw: str, parameters: Mapping[str, Any], *, longest: int) -> dict[str,
     try:
         found = _Schema(parameters).checked(value, parameters, "")
     except RecursionError:
-        raise BadArguments("the arguments are nested too deeply") from None
+        raise BadArguments("the arguments, or the tool's schema, are nested too deeply") from None
     return found if isinstance(found, dict) else value
 
 
@@ -88,9 +90,13 @@ class _Schema:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._converts = True
+        self._checks = 0
 
     def checked(self, value: Any, schema: Any, where: str) -> Any:
-        """The value, converted to the schema's type. Raises `BadArguments`."""
+        """The value, converted to the schema's type. Raises `BadArguments`; `RecursionError` if it takes too long."""
+        self._checks += 1
+        if self._checks > _MOST_CHECKS:
+            raise RecursionError
         schema = self._resolved(schema)
         for part in schema.get("allOf") or ():
             value = self.checked(value, part, where)

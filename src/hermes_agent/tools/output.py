@@ -22,7 +22,6 @@ from hermes_config.home import private_open
 from hermes_state.conversations.delete import results_folder
 
 _SAMPLE = 8_192
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _MOST_IMAGES, _IMAGE_BYTES = 4, 3_500_000  # as base64 below the providers' limit of 5 MB
 _SWEEP_SECONDS = 3_600
 # CSI, OSC (closed by BEL or ST), the other string sequences, two-character escapes.
@@ -85,10 +84,21 @@ def fit(result: ToolResult, *, tool: Tool, ctx: ToolContext) -> ToolResult:
     if len(content) > limit:
         note = where_note(keep(content, tool_name=tool.name, ctx=ctx))
         content = head_and_tail(content[:limit], content[-limit:], limit=limit, whole=len(content), note=note)
-    images = tuple(one for one in result.images if one.mime in _IMAGES and 0 < len(one.data) <= _IMAGE_BYTES)
+    # By their bytes: a provider refuses a picture that is none or another, again with every later request.
+    images = tuple(
+        replace(one, mime=kind)
+        for one in result.images
+        if (kind := _picture_type(one.data)) is not None and len(one.data) <= _IMAGE_BYTES
+    )
     if left := len(result.images) - len(images[:_MOST_IMAGES]):
         content = f"{content}\n[{left} of {len(result.images)} images left out: too many, too large or of another kind]"
     return replace(result, content=content, shown=shown, images=images[:_MOST_IMAGES])
+
+
+def _picture_type(data: bytes) -> str | None:
+    from hermes_agent.media.pictures import picture_type  # only a result with pictures needs it
+
+    return picture_type(data)
 
 
 def head_and_tail(head: str, tail: str, *, limit: int, whole: int, note: str, unit: str = "characters") -> str:

@@ -216,6 +216,15 @@ def test_a_value_is_converted_where_no_alternative_takes_it_and_null_is_left_out
     assert arguments.parse('{"x": null}', schema, longest=100) == {}
 
 
+def test_a_schema_that_doubles_its_work_at_every_step_does_not_hold_the_process() -> None:
+    rules: dict[str, Any] = {f"r{at}": {"anyOf": [{"$ref": f"#/$defs/r{at + 1}"}] * 2} for at in range(40)}
+    schema = {"$defs": {**rules, "r40": {"type": "null"}}, "properties": {"x": {"$ref": "#/$defs/r0"}}}
+    began = time.monotonic()
+    with pytest.raises(arguments.BadArguments, match="nested too deeply"):
+        arguments.parse('{"x": 1}', schema, longest=100)
+    assert time.monotonic() - began < 10
+
+
 def test_a_text_beyond_its_bound_is_refused(bench: Bench) -> None:
     result = bench.call("send_file", path="a", caption="x" * 1_001)
     assert result.is_error and "caption has 1,001 characters; at most 1,000 are taken" in result.content

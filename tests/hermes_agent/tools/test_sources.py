@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 CAMERA = """
 from hermes_agent.tools.base import Tool, ToolImage, ToolResult, ToolSource
 
-PNG = ToolImage(b"\\x89PNG dot", "image/png")
+PNG = ToolImage(b"\\x89PNG\\r\\n\\x1a\\n dot", "image/png")
 
 async def snap(args, ctx):
     return ToolResult("A dot.", data={"width": 1}, images=(PNG, ToolImage(b"<svg/>", "image/svg+xml")))
@@ -168,7 +168,7 @@ def test_pictures_and_data_of_a_result_reach_the_model(camera: PluginHome, db: S
         agent = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint(), yolo=True)
         asyncio.run(agent.arun_conversation("Look."))
         sent = model.requests[1].body.decode()
-    assert base64.b64encode(b"\x89PNG dot").decode() in sent
+    assert base64.b64encode(b"\x89PNG\r\n\x1a\n dot").decode() in sent
     assert 'A dot.\\n{\\"width\\": 1}' in sent
     assert "1 of 2 images left out" in sent
     rows = [row for row in db.get_messages(agent.session_id) if row["role"] == "tool"]
