@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,6 +45,12 @@ _ANSWER_SECONDS = 10.0
 _LOGIN_SECONDS = 3.0
 """How often a server that needs a login looks for new tokens."""
 _MOST_FIELDS = 6
+_MOST_QUESTIONS = 12
+"""How often a server may ask the person during one call; it may ask no more once nobody answered."""
+_LOGS = ("client", "mcp.client")
+"""Where the SDK logs what servers send, once for each message; what people have to know is in the state."""
+_LIST_PAUSE = 1.0
+"""A server that says over and over that its list changed is asked for it no more often."""
 
 
 class ServerAway(HermesError):
@@ -82,12 +88,16 @@ class ServerLists:
             return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ToolCaller:
     """A call that runs: its context, and the loop on which its person can be asked."""
 
     ctx: ToolContext
     loop: asyncio.AbstractEventLoop
+    limit: asyncio.Timeout | None = None
+    questions: int = _MOST_QUESTIONS
+    """How many more the server may ask."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 _calling: ContextVar[ToolCaller | None] = ContextVar("mcp_call", default=None)
@@ -108,13 +118,15 @@ class ServerConnection:
         self.state = ServerState("off", LAZY, time.time(), tools=len(self.lists.tools) if self.lists else 0)
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
-        self._callers: dict[ToolCaller, asyncio.Timeout] = {}
+        self._callers: set[ToolCaller] = set()
         self._settled = asyncio.Event()
         """Set when an attempt to connect succeeded or failed."""
         self._hurry = asyncio.Event()
         """Set to try again at once."""
         self._wake = asyncio.Event()
         """Set when the connection has to be looked at: a list changed, or it may be broken."""
+        self._listed = 0.0
+        self._relist: asyncio.TimerHandle | None = None
         self._broken = self._doubted = self._served = self._closing = False
 
     # -- the task ------------------------------------------------------------------------------------------------------
@@ -123,10 +135,15 @@ class ServerConnection:
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._keep())
 
-    async def close(self) -> None:
+    def cancel(self) -> None:
+        """End the connection soon."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
+
+    async def close(self) -> None:
+        self.cancel()
+        if self._task is not None:
             await asyncio.wait({self._task}, timeout=5.0)
 
     async def _keep(self) -> None:
@@ -196,6 +213,9 @@ class ServerConnection:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, client:
+                # The SDK would compare results with a schema of the server's making, for as long as a pattern in it
+                # takes, and hold all servers meanwhile; the model reads results as they are.
+                client.session.validate_tool_result = _accepted  # type: ignore[method-assign]
                 await self._list(client)
                 limit.reschedule(None)
                 await asyncio.to_thread(_failure_file(self.server).unlink, missing_ok=True)
@@ -249,7 +269,7 @@ class ServerConnection:
         try:
             async with client.listen(tools_list_changed=True) as subscription:
                 async for _ in subscription:
-                    self._wake.set()
+                    self._list_changed()
             self._broken = self.server.settings.url is not None  # the server closed it, perhaps to restart
         except ListenNotSupportedError:
             return
@@ -264,7 +284,13 @@ class ServerConnection:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
-            self._wake.set()
+            self._list_changed()
+
+    def _list_changed(self) -> None:
+        """Look at the list again, at once or when the pause since the last time is over."""
+        loop = asyncio.get_running_loop()
+        if self._relist is None or self._relist.when() <= loop.time():
+            self._relist = loop.call_at(max(loop.time(), self._listed + _LIST_PAUSE), self._wake.set)
 
     async def _list(self, client: Client) -> None:
         """Ask for the lists, and tell the others if they changed."""
@@ -288,6 +314,7 @@ class ServerConnection:
             (await client.list_resources()).resources or (await client.list_resource_templates()).resource_templates
         )
         prompts = able.prompts is not None and bool((await client.list_prompts()).prompts)
+        self._listed = asyncio.get_running_loop().time()
         lists = ServerLists(tuple(found), resources, prompts, left_out, client.protocol_version)
         if lists != self.lists:
             self.lists = lists
@@ -349,8 +376,8 @@ class ServerConnection:
 
         _calling.set(caller)
         try:
-            async with asyncio.timeout(self.server.settings.timeout) as limit:
-                self._callers[caller] = limit
+            async with asyncio.timeout(self.server.settings.timeout) as caller.limit:
+                self._callers.add(caller)
                 made = await work(client)
             self._served = True
             return made
@@ -362,8 +389,9 @@ class ServerConnection:
             raise
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                self._broken = self._client is client
-                self._wake.set()
+                if self._client is client:  # the next call waits for another connection
+                    self._client, self._broken = None, True
+                    self._wake.set()
                 raise ServerAway(
                     f"the connection to the MCP server {self.server.name} ended during the call; it may have had an"
                     " effect already, so look before you repeat it"
@@ -373,7 +401,7 @@ class ServerConnection:
         except (RuntimeError, ValidationError) as error:  # an answer that is not what the protocol or its schema says
             return results.of_error(self.server.name, error)
         finally:
-            self._callers.pop(caller, None)
+            self._callers.discard(caller)
 
     def _doubt(self) -> None:
         """A call was not answered: find out whether the server still works."""
@@ -389,21 +417,32 @@ class ServerConnection:
         caller = _calling.get() or (next(iter(self._callers)) if len(self._callers) == 1 else None)
         if caller is None or caller.ctx.ask is None or not isinstance(params, ElicitRequestFormParams):
             return ElicitResult(action="decline")
-        fields = dict(params.requested_schema.get("properties") or {})
-        if len(fields) > _MOST_FIELDS or not all(results.is_simple(one) for one in fields.values()):
+        fields = params.requested_schema.get("properties") or {}
+        if not results.is_simple_form(fields, most=_MOST_FIELDS):
             return ElicitResult(action="decline")
         content: dict[str, Any] = {}
-        for name, field in (fields or {"": {"type": "boolean"}}).items():
-            question, choices = results.question(self.server.name, params.message, name, field)
-            asking = asyncio.run_coroutine_threadsafe(_ask(caller.ctx, question, choices), caller.loop)
-            with _paused(self._callers.get(caller)):
-                answer = await asyncio.wrap_future(asking)
-            value = None if answer is None else results.answer(field, answer)
-            if value is None or (not fields and value is False):
-                return ElicitResult(action="decline" if answer is not None else "cancel")
-            if name:
-                content[name] = value
+        async with caller.asking:
+            for name, rule in (fields or {"": {"type": "boolean"}}).items():
+                if caller.questions <= 0:
+                    return ElicitResult(action="decline")
+                caller.questions -= 1
+                question, choices = results.question(self.server.name, params.message, name, rule)
+                asking = asyncio.run_coroutine_threadsafe(_ask(caller.ctx, question, choices), caller.loop)
+                with _paused(caller.limit):
+                    answer = await asyncio.wrap_future(asking)
+                if answer is None:
+                    caller.questions = 0
+                    return ElicitResult(action="cancel")
+                value = results.answer(rule, answer)
+                if value is None or (not fields and value is False):
+                    return ElicitResult(action="decline")
+                if name:
+                    content[name] = value
         return ElicitResult(action="accept", content=content)
+
+
+async def _accepted(name: str, result: Any) -> None:
+    """Take a result as it is."""
 
 
 async def _ask(ctx: ToolContext, question: str, choices: tuple[str, ...]) -> str | None:
@@ -470,3 +509,5 @@ def _import_sdk() -> None:
         import mcp.client.subscriptions  # noqa: F401
     except ImportError as error:
         raise ServerUnusable("the MCP SDK is not installed", hint=version.adding(extra="mcp")) from error
+    for name in _LOGS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

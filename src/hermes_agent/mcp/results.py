@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def plain_record(record: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         schema = _plain_schema(said, limits.mcp_description_chars)
         if not isinstance(schema.get("properties", {}), Mapping):
             schema["properties"] = {}
-    about = plain(str(record["description"]), limits.mcp_description_chars)
+    about = plain(str(record["description"] or record["name"]), limits.mcp_description_chars)
     return {"name": str(record["name"])[:200], "description": about, "schema": schema}
 
 
@@ -152,8 +153,16 @@ def _made(
 # -- a server's question to the person ---------------------------------------------------------------------------------
 
 
-def is_simple(field: Any) -> bool:
-    return isinstance(field, Mapping) and field.get("type") in _SIMPLE
+def is_simple_form(fields: Any, *, most: int) -> bool:
+    """Whether a person can answer a server's form field by field."""
+    return (
+        isinstance(fields, Mapping)
+        and len(fields) <= most
+        and all(
+            isinstance(one, Mapping) and one.get("type") in _SIMPLE and isinstance(one.get("enum") or [], list)
+            for one in fields.values()
+        )
+    )
 
 
 def question(server: str, message: str, name: str, field: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -172,6 +181,7 @@ def answer(field: Mapping[str, Any], said: str) -> str | int | float | bool | No
     if kind == "string":
         return said if not field.get("enum") or said in map(str, field["enum"]) else None
     try:
-        return int(said) if kind == "integer" else float(said)
+        number = int(said) if kind == "integer" else float(said)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

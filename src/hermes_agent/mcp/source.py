@@ -17,9 +17,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ KEY = "hermes/idempotency-key"
 Request = Callable[[McpServer, "Client", dict[str, Any], ToolContext], Awaitable[ToolResult]]
 """One request to a server: (server, client, arguments, context) → result."""
 _LONGEST_NAME = 64
+_END_SECONDS = 5.0
+"""How long the connections may take to end."""
 _STATES = ("connected", "needs login", "retrying", "off")
 
 
@@ -63,7 +66,7 @@ class McpTools(ToolSource):
         self._tools: tuple[Tool, ...] = ()
         self._home: Path | None = None
         self._holder = process_identity.new_holder()
-        self._published = False
+        self._started = self._published = False
         self._unreadable: set[str] = set()
         """Servers whose list cannot be read, and of which the log says so."""
 
@@ -81,11 +84,12 @@ class McpTools(ToolSource):
                 new = wanted.get(name)
                 if new is None or new.values() != old.server.values():
                     del self._connections[name]
-                    self._loop.submit(old.close())
+                    self._loop.get().call_soon_threadsafe(old.cancel)
                 else:
                     del wanted[name]
             for name, server in wanted.items():
                 self._connections[name] = ServerConnection(server, on_change=self._publish, on_lists=self._rebuild)
+                self._started = True
             ours = list(self._connections.values())
         for one in ours:
             if connect or (one.lists is None and not look):
@@ -103,10 +107,11 @@ class McpTools(ToolSource):
         """End all connections, and with them the programs of this process."""
         with self._lock:
             ours, self._connections = list(self._connections.values()), {}
-        if ours:
+        if self._started:
             with suppress(Exception):  # the process ends; its programs end with it in any case
-                self._loop.submit(_closed(ours)).result(5.0)
+                self._loop.submit(_closed(ours)).result(_END_SECONDS + 1)
             self._loop.stop()
+            self._started = False
         if self._published and self._home is not None:
             self._state_file(self._home).unlink(missing_ok=True)
 
@@ -146,8 +151,9 @@ class McpTools(ToolSource):
         server, lists = connection.server, connection.lists or ServerLists()
         for record in lists.tools:
             if _lets_through(server, record["name"]):
-                about = record["description"] or record["name"]
-                yield self._tool(server, record["name"], about, record["schema"], _call_tool(record["name"]))
+                yield self._tool(
+                    server, record["name"], record["description"], record["schema"], _call_tool(record["name"])
+                )
         if lists.resources and server.settings.tools.resources:
             about = f"List the resources of the MCP server {server.name}, or read one."
             schema = parameters(uri=value("string", "The resource to read; without it, the list."))
@@ -174,7 +180,7 @@ class McpTools(ToolSource):
         return own, Tool(
             name=f"mcp__{_plain_name(server.name)}__{_plain_name(own)}", toolset=f"mcp-{server.name}",
             source=f"MCP server {server.name}", place=server.place, description=about, parameters=schema, handler=call,
-            listed=False, summary=lambda args: f"{own} of {server.name}",
+            listed=False, summary=lambda args: f"{_plain_name(own)} of {server.name}",
         )  # fmt: skip
 
 
@@ -208,7 +214,11 @@ async def _get_prompt(server: McpServer, client: Client, args: dict[str, Any], c
 
 
 async def _closed(connections: list[ServerConnection]) -> None:
-    await asyncio.gather(*(one.close() for one in connections))
+    """Close them, and wait for those that were replaced a moment ago: they end on the same loop."""
+    for one in connections:
+        one.cancel()
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=_END_SECONDS)
 
 
 def _lets_through(server: McpServer, name: str) -> bool:
@@ -221,19 +231,17 @@ def _plain_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
 
 
-def _unique(found: Iterator[tuple[str, Tool]]) -> Iterator[Tool]:
-    """The tools in order of their names. One whose name is too long or taken gets a name that says which it is."""
-    from dataclasses import replace
-
-    taken: dict[str, str] = {}
-    for own, tool in sorted(found, key=lambda one: (one[1].name, one[0])):
-        name, mark = tool.name, hashlib.sha256(f"{tool.toolset}/{own}".encode()).hexdigest()[:6]
-        if len(name) > _LONGEST_NAME or (name in taken and taken[name] != mark):
-            name = f"{name[: _LONGEST_NAME - 7]}_{mark}"
-        if name in taken:  # the server lists it twice
-            continue
-        taken[name] = mark
-        yield tool if name == tool.name else replace(tool, name=name)
+def _unique(found: Iterable[tuple[str, Tool]]) -> Iterator[Tool]:
+    """The tools in order of their names. Of tools whose names are too long or the same, each gets a mark: none takes a
+    name, and a permission for it, that belonged to another before. What a server lists twice is there once."""
+    once = {(tool.toolset, own): tool for own, tool in found}
+    often = Counter(tool.name for tool in once.values())
+    for (toolset, own), tool in sorted(once.items(), key=lambda one: (one[1].name, one[0])):
+        if often[tool.name] == 1 and len(tool.name) <= _LONGEST_NAME:
+            yield tool
+        else:
+            mark = hashlib.sha256(f"{toolset}/{own}".encode()).hexdigest()[:8]
+            yield replace(tool, name=f"{tool.name[: _LONGEST_NAME - 9]}_{mark}")
 
 
 # -- for the rest of Hermes --------------------------------------------------------------------------------------------

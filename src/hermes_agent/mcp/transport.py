@@ -31,6 +31,8 @@ _ENDS = 512
 _ID_FIRST = re.compile(rb'^\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d+)\s*,')
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d+)\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _LOGGED_LINES, _LINE_CHARS = 200, 500
+_END_SECONDS = 1.0
+"""How long a program that closed its output may take to end."""
 _TRANSFER_SECONDS, _READ_SECONDS = 30.0, 300.0
 
 
@@ -138,25 +140,18 @@ class ServerProgram:
         from anyio import BrokenResourceError, ClosedResourceError
 
         lines = StdioLines(self._server.config.limits.mcp_message_bytes)
-        try:
+        with suppress(BrokenResourceError, ClosedResourceError):
             while data := await reader.read(_CHUNK):
                 for line, dropped in lines.feed(data):
                     if line.strip() and (message := self._message(line, dropped)) is not None:
                         await incoming.send(message)
-        except (BrokenResourceError, ClosedResourceError):
-            return
-        finally:
-            code = await child.ended(1.0)
-            how = (
-                "closed its output"
-                if code is None
-                else f"ended with {'signal' if code < 0 else 'exit code'} {abs(code)}"
-            )
-            trouble = f" ({child.trouble})" if child.trouble else ""
-            self.reason = f"its program {how}{trouble}{f': {self.errors.last}' if self.errors.last else ''}"
-            incoming.close()  # the SDK answers every waiting call
-            self.ended = True
-            self._on_end()
+        code = await child.ended(_END_SECONDS)
+        how = "closed its output" if code is None else f"ended with {'signal' if code < 0 else 'exit code'} {abs(code)}"
+        trouble = f" ({child.trouble})" if child.trouble else ""
+        self.reason = f"its program {how}{trouble}{f': {self.errors.last}' if self.errors.last else ''}"
+        incoming.close()  # the SDK answers every waiting call
+        self.ended = True
+        self._on_end()
 
     def _message(self, line: bytes, dropped: int) -> Any:
         from mcp.shared.message import SessionMessage
@@ -183,8 +178,9 @@ class ServerProgram:
             async for message in outgoing:
                 writer.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await writer.drain()
-        except OSError:
-            incoming.close()  # nobody reads: the connection is over
+        except OSError:  # nobody reads: the connection is over, and `_read` knows best how it ended
+            await asyncio.sleep(2 * _END_SECONDS)
+            incoming.close()
 
 
 async def _reader(descriptor: int) -> tuple[asyncio.BaseTransport, asyncio.StreamReader]:
