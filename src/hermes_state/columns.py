@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MessageColumn(NamedTuple):
-    """One column of `messages`. A new column is one line of `MESSAGE_COLUMNS` and one of schema.sql."""
+    """One column of `messages`. A new column is one line of `MESSAGE_COLUMNS` and a migration."""
 
     name: str
     kind: Literal["state", "own", "text", "json", "id", "plain"] = "text"

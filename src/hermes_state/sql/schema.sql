@@ -1,6 +1,6 @@
--- The whole schema of a fresh database, for both engines. `{integer}`, `{real}`, `{bytes}`, `{key}` and `{identity}`
--- stand for each engine's types (storage/statements.py); a line that ends in `-- @sqlite` or `-- @postgresql` is for
--- that engine only. Names and meanings in `sessions` and `messages` are those that plug-ins of hermes-agent read; the
+-- The schema of release 0.1, for both engines. It never changes: what came later is in migrations/, and a fresh database
+-- runs those, too. `{integer}`, `{real}`, `{bytes}`, `{key}` and `{identity}` stand for each engine's types
+-- (storage/statements.py); a line that ends in `-- @sqlite` or `-- @postgresql` is for that engine only. Names and meanings in `sessions` and `messages` are those that plug-ins of hermes-agent read; the
 -- columns below `-- ours` are our additions.
 
 CREATE TABLE schema_version (version {integer} NOT NULL);
@@ -123,15 +123,13 @@ CREATE TABLE messages (
     replaced {integer} NOT NULL DEFAULT 0,      -- when, in epoch seconds; 0 for a valid row
     turn_id TEXT,
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- @postgresql
-    person_id TEXT,                             -- who wrote it, if known
-    origin TEXT                                 -- person | staff | outside:SOURCE; NULL: Hermes's own, or not known
+    person_id TEXT                              -- who wrote it, if known
 );
 -- Ids do not commit in order on PostgreSQL: followers of the transcript and of the events use (xid, id).
 CREATE INDEX idx_messages_feed ON messages(xid, id); -- @postgresql
 CREATE INDEX idx_messages_session ON messages(session_id, id);
 CREATE INDEX idx_messages_platform_msg_id ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
-CREATE INDEX idx_messages_origin ON messages(session_id, origin) WHERE origin IS NOT NULL;
 CREATE INDEX idx_messages_hidden ON messages(id) WHERE (active = 0 AND compacted = 0) OR replaced > 0;
 
 -- Rows that the search index must remove; filled with every removal of messages, emptied by the feeder.
@@ -258,11 +256,8 @@ CREATE TABLE inbox (
     turn_id TEXT,
     reason TEXT,
     received_at {real} NOT NULL,
-    ended_at {real},
-    job_id TEXT                                 -- the job whose occurrence it is
+    ended_at {real}
 );
-CREATE INDEX idx_inbox_job ON inbox(job_id, id) WHERE job_id IS NOT NULL;
-CREATE INDEX idx_inbox_job_ended ON inbox(job_id, ended_at) WHERE job_id IS NOT NULL;
 CREATE UNIQUE INDEX idx_inbox_message ON inbox(platform, account, chat_id, message_id, version);
 CREATE INDEX idx_inbox_queued ON inbox(route, id) WHERE state = 'queued';
 CREATE INDEX idx_inbox_refused ON inbox(id) WHERE state = 'refused';
@@ -301,29 +296,6 @@ CREATE INDEX idx_turns_waiting ON turns(started_at) WHERE state = 'waiting';
 CREATE INDEX idx_turns_trace ON turns(trace_id);
 CREATE INDEX idx_turns_ended ON turns(ended_at) WHERE ended_at IS NOT NULL;
 
--- The model calls of each turn: model, usage, and the hash of the bytes that were sent. Written with the row that the
--- call led to; a call whose process died before that has no row.
-CREATE TABLE model_calls (
-    turn_id TEXT NOT NULL REFERENCES turns(id) ON DELETE CASCADE,
-    number {integer} NOT NULL,                  -- from 1, in the order of the turn
-    attempt {integer} NOT NULL,                 -- of the turn
-    task TEXT NOT NULL,                         -- '' for the turn's own steps; compression
-    session_id TEXT NOT NULL,                   -- the segment whose rows it read
-    model TEXT NOT NULL,
-    provider TEXT NOT NULL,
-    outcome TEXT NOT NULL,                      -- the finish reason, interrupted, or the kind of the error
-    retries {integer} NOT NULL,
-    input_tokens {integer},                     -- NULL: not reported
-    output_tokens {integer},
-    cache_read_tokens {integer},
-    cost_usd {real},                            -- NULL: not known
-    sha256 TEXT,                                -- of the last request that was sent; NULL: none was, or not kept
-    request TEXT,                               -- JSON: what a renderer needs besides prefix and rows
-    at {real} NOT NULL,
-    seconds {real} NOT NULL,
-    PRIMARY KEY (turn_id, number)
-);
-
 -- A tool call that has started and not finished has an unknown outcome: it is reported, never repeated.
 CREATE TABLE effects (
     turn_id TEXT NOT NULL,
@@ -336,34 +308,6 @@ CREATE TABLE effects (
     PRIMARY KEY (turn_id, call_id)
 );
 CREATE INDEX idx_effects_started ON effects(started_at);
-
--- Background commands of the terminal tool. The folder of a process, in the home of its machine, holds its output.
-CREATE TABLE processes (
-    id {key},
-    conversation_id TEXT NOT NULL,
-    turn_id TEXT NOT NULL,
-    call_id TEXT NOT NULL,
-    person_id TEXT,
-    route TEXT,                                 -- the lane of its conversation, and of the notice of its end
-    machine TEXT NOT NULL,
-    supervisor TEXT,                            -- process id and start of its supervisor; NULL until it has started
-    command TEXT NOT NULL,
-    workdir TEXT NOT NULL,
-    wall TEXT NOT NULL,
-    opening TEXT NOT NULL,                      -- what it may do beyond its wall, in words; empty: nothing
-    address TEXT,                               -- JSON: the chat that is told; NULL: nobody
-    notify {integer} NOT NULL,                  -- 1: its end becomes an inbox row
-    state TEXT NOT NULL,                        -- running | exited | killed | timed_out | lost
-    exit_code {integer},
-    trouble TEXT,                               -- the limit that ended it, or why its wall failed
-    output_bytes {integer} NOT NULL DEFAULT 0,
-    started_at {real} NOT NULL,
-    ends_by {real} NOT NULL,
-    ended_at {real}
-);
-CREATE INDEX idx_processes_running ON processes(route) WHERE state = 'running';
-CREATE INDEX idx_processes_conversation ON processes(conversation_id, started_at);
-CREATE INDEX idx_processes_ended ON processes(ended_at) WHERE ended_at IS NOT NULL;
 
 -- Messages for chats. `attempts` is also the fence of the item's sender.
 CREATE TABLE outbox (
@@ -392,75 +336,11 @@ CREATE UNIQUE INDEX idx_outbox_dedup ON outbox(dedup_key);
 CREATE INDEX idx_outbox_open ON outbox(platform, account, chat_id, id) WHERE state IN ('pending', 'sending');
 CREATE INDEX idx_outbox_due ON outbox(next_attempt_at) WHERE state = 'pending';
 CREATE INDEX idx_outbox_dead ON outbox(id) WHERE state IN ('failed', 'unknown');
-CREATE INDEX idx_outbox_held ON outbox(platform, chat_id, id) WHERE state = 'held';
 CREATE INDEX idx_outbox_draft ON outbox(turn_id) WHERE state = 'draft';
 CREATE INDEX idx_outbox_loose ON outbox(turn_id) WHERE turn_id IS NOT NULL AND conversation_id IS NULL;
 CREATE INDEX idx_outbox_conversation ON outbox(conversation_id) WHERE conversation_id IS NOT NULL;
 CREATE INDEX idx_outbox_trace ON outbox(trace_id);
 CREATE INDEX idx_outbox_ended ON outbox(ended_at) WHERE ended_at IS NOT NULL;
-
--- Jobs: what Hermes does at set times. An occurrence is an inbox row `hermes:job:ID:INSTANT`, stored in the transaction
--- that moves `next_at`; so each instant is settled once, by whichever process sees it first.
-CREATE TABLE jobs (
-    id {key},
-    name TEXT NOT NULL,
-    person_id TEXT NOT NULL,
-    conversation_id TEXT,                       -- where it was made; NULL: not in a conversation, or it was deleted
-    route TEXT NOT NULL,                        -- the chat that gets its answers
-    schedule TEXT NOT NULL,                     -- for people
-    kind TEXT NOT NULL,                         -- cron | interval | once
-    expression TEXT NOT NULL,                   -- see hermes_agent/schedules.py
-    zone TEXT NOT NULL,                         -- IANA
-    task TEXT NOT NULL,                         -- JSON: prompt or text, script, skills, model, provider, toolsets, budget
-    address TEXT NOT NULL,                      -- JSON: where the answers go
-    missed TEXT NOT NULL,                       -- what /catchup runs: latest | skip | a number
-    state TEXT NOT NULL,                        -- active | paused | done
-    next_at {real},                             -- the next instant; NULL: there is none
-    made_at {real} NOT NULL,
-    changed_at {real} NOT NULL
-);
-CREATE INDEX idx_jobs_due ON jobs(next_at) WHERE state = 'active';
-CREATE INDEX idx_jobs_route ON jobs(route);
-CREATE INDEX idx_jobs_conversation ON jobs(conversation_id) WHERE conversation_id IS NOT NULL;
--- Chats whose answers are held until the owner sends them (/hold), or are not although `delivery.hold` names them.
-CREATE TABLE held_chats (
-    platform TEXT NOT NULL,
-    chat_id TEXT NOT NULL,
-    held {integer} NOT NULL,                    -- 1 or 0
-    changed_by TEXT,                            -- person
-    changed_at {real} NOT NULL,
-    PRIMARY KEY (platform, chat_id)
-);
-
--- What the owner did to held answers, for the model. The next turn of the conversation takes the rows into its message.
-CREATE TABLE answer_changes (
-    id {identity},
-    conversation_id TEXT NOT NULL,
-    note TEXT NOT NULL,
-    at {real} NOT NULL
-);
-CREATE INDEX idx_answer_changes_conversation ON answer_changes(conversation_id);
-
--- Changes of skills and memory that wait for a person's yes, and those that were made, so that they can be undone.
-CREATE TABLE proposals (
-    id {key},
-    kind TEXT NOT NULL,                         -- skill | memory
-    file TEXT NOT NULL,                         -- below <home>/skills, or the memory: memory | user
-    before TEXT,                                -- NULL: there is no such file
-    after TEXT,                                 -- NULL: the file is removed
-    why TEXT NOT NULL,
-    origin TEXT,                                -- whose words led to it, as in messages
-    person_id TEXT NOT NULL,                    -- for whom it was made
-    conversation_id TEXT,
-    state TEXT NOT NULL,                        -- open | accepted | refused | outdated | undone
-    decided_by TEXT,
-    shown {integer} NOT NULL,                   -- 1: its card was sent
-    made_at {real} NOT NULL,
-    decided_at {real}
-);
-CREATE INDEX idx_proposals_made ON proposals(made_at);
-CREATE INDEX idx_proposals_unshown ON proposals(made_at) WHERE shown = 0;
-CREATE INDEX idx_proposals_conversation ON proposals(conversation_id) WHERE conversation_id IS NOT NULL;
 
 -- Questions: one exact call, one turn, one answer. A yes becomes a row of `grants`.
 CREATE TABLE approvals (
@@ -632,28 +512,3 @@ CREATE TABLE budget_reservations (
     tokens {integer} NOT NULL,
     made_at {real} NOT NULL
 );
-
--- Conversations that a turn delegated work to. The children of one call share (turn_id, call_id).
-CREATE TABLE children (
-    conversation_id {key},
-    parent_id TEXT NOT NULL,                    -- the conversation that delegated
-    turn_id TEXT NOT NULL,                      -- the turn that delegated
-    call_id TEXT NOT NULL,                      -- its call, by the name of its mark
-    position {integer} NOT NULL,                -- in the call
-    depth {integer} NOT NULL,                   -- 1: a child of a person's conversation
-    inbox_id {integer} NOT NULL,                -- the row that its turn claims
-    goal TEXT NOT NULL,
-    spec TEXT NOT NULL,                         -- JSON: what it works with, and where its parent's results go
-    budget_usd {real},                          -- its spending limit
-    state TEXT NOT NULL,                        -- pending | running | done | failed | cancelled
-    result TEXT,                                -- its answer, or the reason why there is none
-    returned TEXT,                              -- NULL | call | later | row | dropped: how the call's results reached the parent
-    created_at {real} NOT NULL,
-    started_at {real},
-    ended_at {real}
-);
-CREATE UNIQUE INDEX idx_children_call ON children(turn_id, call_id, position);
-CREATE INDEX idx_children_parent ON children(parent_id);
-CREATE INDEX idx_children_open ON children(created_at)
-    WHERE state IN ('pending', 'running') OR returned IS NULL OR returned = 'later';
-CREATE INDEX idx_children_ended ON children(ended_at) WHERE ended_at IS NOT NULL;

@@ -114,7 +114,13 @@ class Queries:
 
 
 def schema(dialect: str) -> list[str]:
-    """The statements that create a fresh store."""
+    """The statements that create a fresh store: the schema of 0.1 and every migration since."""
+    later = (statement for _, script in migrations(dialect) for statement in script)
+    return [*first_schema(dialect), *later]
+
+
+def first_schema(dialect: str) -> list[str]:
+    """The schema of release 0.1, from which migrations start."""
     return _script(_SQL / "schema.sql", dialect)
 
 

@@ -1,6 +1,6 @@
 -- From 0.1: work that Hermes does on its own (schedules, background processes, child conversations, held answers).
 
-ALTER TABLE inbox ADD COLUMN job_id TEXT;
+ALTER TABLE inbox ADD COLUMN job_id TEXT; -- the job whose occurrence it is
 CREATE INDEX idx_inbox_job ON inbox(job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX idx_inbox_job_ended ON inbox(job_id, ended_at) WHERE job_id IS NOT NULL;
 
