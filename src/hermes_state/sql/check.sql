@@ -10,10 +10,6 @@ PRAGMA quick_check(20)
 SELECT DISTINCT "table" || ' → ' || "parent" FROM pragma_foreign_key_check
 WHERE NOT ("table" = 'sessions' AND "parent" = 'sessions')
 
--- name: broken_links @postgresql
--- The server prevents them.
-SELECT '' WHERE false
-
 -- name: parent_missing
 SELECT s.id FROM sessions s
 WHERE s.parent_session_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id)

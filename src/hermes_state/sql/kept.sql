@@ -19,23 +19,14 @@ CREATE INDEX IF NOT EXISTS idx_kept_columns_message ON kept_columns(message_id)
 -- name: insert_column
 INSERT INTO kept_columns (session_id, message_id, name, value) VALUES (?, ?, ?, ?)
 
--- name: columns_of_sessions @sqlite
+-- name: columns_of_sessions
 SELECT session_id, message_id, name, value FROM kept_columns
-WHERE session_id IS NOT NULL AND (session_id, name) > (?, ?) ORDER BY session_id, name LIMIT ?
+WHERE session_id IS NOT NULL AND (session_id {by_bytes}, name {by_bytes}) > (?, ?)
+ORDER BY session_id {by_bytes}, name {by_bytes} LIMIT ?
 
--- name: columns_of_sessions @postgresql
+-- name: columns_of_messages
 SELECT session_id, message_id, name, value FROM kept_columns
-WHERE session_id IS NOT NULL AND (session_id COLLATE "C", name COLLATE "C") > (?, ?)
-ORDER BY session_id COLLATE "C", name COLLATE "C" LIMIT ?
-
--- name: columns_of_messages @sqlite
-SELECT session_id, message_id, name, value FROM kept_columns
-WHERE message_id IS NOT NULL AND (message_id, name) > (?, ?) ORDER BY message_id, name LIMIT ?
-
--- name: columns_of_messages @postgresql
-SELECT session_id, message_id, name, value FROM kept_columns
-WHERE message_id IS NOT NULL AND (message_id, name COLLATE "C") > (?, ?)
-ORDER BY message_id, name COLLATE "C" LIMIT ?
+WHERE message_id IS NOT NULL AND (message_id, name {by_bytes}) > (?, ?) ORDER BY message_id, name {by_bytes} LIMIT ?
 
 -- name: make_rows
 CREATE TABLE kept_rows (

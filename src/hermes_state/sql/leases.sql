@@ -46,26 +46,15 @@ WHERE l.conversation_id = ? AND {live}
 -- name: check
 -- A row when this fence may write now; locked, so that nobody takes the lease over before the caller's commit.
 WITH m(now) AS (SELECT {now})
-SELECT l.fence FROM leases l, m WHERE l.conversation_id = ? AND l.fence = ? AND {live}
-
--- name: check @postgresql
-WITH m(now) AS (SELECT {now})
-SELECT l.fence FROM leases l, m WHERE l.conversation_id = ? AND l.fence = ? AND {live} FOR UPDATE OF l
+SELECT l.fence FROM leases l, m WHERE l.conversation_id = ? AND l.fence = ? AND {live} {lock}
 
 -- name: hold_turn
 -- The same for a turn: its row, and whether its fence may write now.
 WITH m(now) AS (SELECT {now})
 SELECT t.conversation_id, t.session_id, t.trace_id, t.attempt, t.state,
     CASE WHEN t.fence = ? AND l.fence = t.fence AND {live} THEN 1 ELSE 0 END
-FROM turns t JOIN leases l ON l.conversation_id = t.conversation_id, m
-WHERE t.id = ?
-
--- name: hold_turn @postgresql
-WITH m(now) AS (SELECT {now})
-SELECT t.conversation_id, t.session_id, t.trace_id, t.attempt, t.state,
-    CASE WHEN t.fence = ? AND l.fence = t.fence AND {live} THEN 1 ELSE 0 END
 FROM m, turns t JOIN leases l ON l.conversation_id = t.conversation_id
-WHERE t.id = ? FOR UPDATE OF t, l
+WHERE t.id = ? {lock}
 
 -- name: raise_floor
 -- Before leases are erased: store the highest fence among them.

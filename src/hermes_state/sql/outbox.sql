@@ -97,14 +97,9 @@ SELECT o.id FROM outbox o
     ORDER BY o.next_attempt_at LIMIT ?
 
 -- name: claim_due
-UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
-WHERE id IN ({due})
-RETURNING {columns}
-
--- name: claim_due @postgresql
 -- Two deliverers never get the same row: the second one skips rows that the first has locked.
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
-WHERE id IN ({due} FOR UPDATE OF o SKIP LOCKED)
+WHERE id IN ({due} {lock_free})
 RETURNING {columns}
 
 -- name: claim_new

@@ -1,9 +1,9 @@
 """Opening a store: which database it is, its schema version, and migrations.
 
 Opening reads one number and writes nothing when it is the expected one. An empty database gets the schema of release
-0.1 and the numbered steps since (`sql/migrations/`); an older database of ours is copied and gets the steps it lacks. Any other one (a
-home of hermes-agent, a database from before 0.1 or from the future, another program's) is refused by name and left
-unchanged.
+0.1 and the numbered steps since (`sql/migrations/`); an older database of ours is copied and gets the steps it lacks.
+Any other one (a home of hermes-agent, a database from before 0.1 or from the future, another program's) is refused by
+name and left unchanged.
 """
 
 from __future__ import annotations

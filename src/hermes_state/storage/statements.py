@@ -5,7 +5,8 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
 `?` parameters. A few words differ between the dialects and are spelled as macros:
 
     {greatest}(a, b)    the larger of two values
-    {lock}              as `Statement.locked`, for a part of a statement
+    {lock}              as `Statement.locked`, for a part of a statement; {lock_free} skips rows that others have locked
+    {by_bytes}          after a text: compared by its bytes, whatever the server's language
     IN {texts}          membership in a list of texts, given as one JSON array parameter
     IN {numbers}        the same for integers
     {now}               the time given as a parameter; NULL on PostgreSQL means the server's clock
@@ -41,6 +42,8 @@ _MACROS = {
         **_MESSAGES,
         "{greatest}": "max",
         "{lock}": "",
+        "{lock_free}": "",
+        "{by_bytes}": "",
         "{texts}": "(SELECT value FROM json_each(?))",
         "{numbers}": "(SELECT value FROM json_each(?))",
         "{now}": "?",
@@ -54,6 +57,8 @@ _MACROS = {
         **_MESSAGES,
         "{greatest}": "GREATEST",
         "{lock}": "FOR UPDATE",
+        "{lock_free}": "FOR UPDATE SKIP LOCKED",
+        "{by_bytes}": 'COLLATE "C"',
         "{texts}": "(SELECT jsonb_array_elements_text(?::jsonb))",
         "{numbers}": "(SELECT jsonb_array_elements_text(?::jsonb)::bigint)",
         "{now}": "COALESCE(?::float8, extract(epoch FROM clock_timestamp())::float8)",

@@ -58,7 +58,7 @@ class ModelCalls(StorePart):
             values = {name: getattr(call, name) for name in _FIELDS[3:]}
             values["outcome"] = columns.note(call.outcome) or ""
             values["request"] = columns.to_json(call.request, self._store.limits, what="the request")
-            conn.run(Q.add, (turn_id, attempt, *values.values(), turn_id))
+            conn.run(Q.add, (turn_id, turn_id, attempt, *values.values()))
 
     def of_turn(self, turn_id: TurnId) -> tuple[ModelCall, ...]:
         """The calls of a turn, in order; empty for a turn of an older version."""
