@@ -15,15 +15,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id
-
-if TYPE_CHECKING:
-    from hermes_state.storage.base import Store
-    from hermes_state.storage.statements import Statement
 
 
 class MessageColumn(NamedTuple):
@@ -237,7 +233,6 @@ NO_LIMIT = 2**62
 NOTE_CHARS = 2_000
 # The size of an index entry of several ids on PostgreSQL (about 2,700 bytes), less the rest of the key.
 KEY_BYTES = 2_000
-_BATCH = 500
 
 
 def to_json(value: Mapping[str, Any] | None, limits: Limits, *, what: str) -> str | None:
@@ -304,13 +299,3 @@ def numbers(ids: Iterable[int]) -> str:
 def texts(ids: Iterable[str]) -> str:
     """The parameter of `IN {texts}`."""
     return json.dumps(list(ids))
-
-
-def remove_in_steps(store: Store, statement: Statement, *params: Any) -> int:
-    """Run a bounded DELETE (its last parameter is the bound) until nothing is left, in short transactions."""
-    removed = 0
-    while True:
-        step = store.engine.write(lambda conn: conn.run(statement, (*params, _BATCH)))
-        removed += step
-        if step < _BATCH:
-            return removed

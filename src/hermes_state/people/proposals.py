@@ -136,5 +136,4 @@ class Proposals(StorePart):
 
     def prune(self) -> int:
         """Remove proposals after `limits.approvals_days`."""
-        before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.approvals_days, Q.prune)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from hermes_config.limits import Limits
+from hermes_state.columns import DAY
 from hermes_state.ids import is_possible_id
 from hermes_state.storage.statements import Statement
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_state.storage.writer import QueuedWrite
 
 
+_BATCH = 500
 T = TypeVar("T")
 D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
@@ -199,3 +201,18 @@ class StorePart:
     def _run(self, statement: Statement, params: Params = ()) -> int:
         """Run one write in its own transaction; returns how many rows it changed."""
         return self._store.engine.write(lambda conn: conn.run(statement, params), single=True)
+
+    def _remove_old(self, days: float, *statements: Statement, times: int = 1) -> int:
+        """Run bounded DELETEs of rows from before so many days, in short transactions, until nothing is left.
+
+        Their parameters are that time, `times` times, and the bound.
+        """
+        params = (*(self._store.clock() - days * DAY,) * times, _BATCH)
+
+        def step(conn: Connection) -> int:
+            return sum(conn.run(statement, params) for statement in statements)
+
+        removed = 0
+        while (count := self.engine.write(step)) >= _BATCH:
+            removed += count
+        return removed + count

@@ -344,13 +344,9 @@ class Approvals(StorePart):
 
     def prune(self) -> int:
         """Remove rows that ended longer ago than `limits.approvals_days`; active grants stay."""
-        before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
         self.lapse()
-        return (
-            columns.remove_in_steps(self._store, Q.prune, before)
-            + columns.remove_in_steps(self._store, Q.prune_grants, before, before, before)
-            + columns.remove_in_steps(self._store, Q.prune_exits, before)
-        )
+        days = self._store.limits.approvals_days
+        return self._remove_old(days, Q.prune, Q.prune_exits) + self._remove_old(days, Q.prune_grants, times=3)
 
 
 def _effective_verdict(asked: Approval, verdict: Verdict) -> Verdict:

@@ -253,8 +253,7 @@ class Children(StorePart):
 
     def prune(self) -> int:
         """Remove rows that ended longer ago than `limits.turns_days`; the children's conversations stay."""
-        before = self._store.clock() - self._store.limits.turns_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.turns_days, Q.prune)
 
     def _of_call(self, conn: Connection, turn_id: TurnId, call_id: str, *, lock: bool = False) -> tuple[Child, ...]:
         return tuple(map(_child, conn.rows(Q.of_call.locked if lock else Q.of_call, (turn_id, call_id))))

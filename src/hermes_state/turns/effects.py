@@ -73,5 +73,4 @@ class Effects(StorePart):
 
     def prune(self) -> int:
         """Remove marks older than `limits.effects_days` of turns that have ended."""
-        before = self._store.clock() - self._store.limits.effects_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.effects_days, Q.prune)

@@ -96,8 +96,7 @@ class HeldAnswers(StorePart):
 
     def prune(self) -> int:
         """Remove notes for conversations in which nobody wrote for `limits.outbox_sent_days`."""
-        before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.outbox_sent_days, Q.prune)
 
 
 def _reader(conn: Connection, item: OutboxItem) -> str | None:

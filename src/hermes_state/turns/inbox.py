@@ -423,8 +423,7 @@ class Inbox(StorePart):
 
     def prune(self) -> int:
         """Remove rows that ended longer ago than `limits.inbox_done_days`."""
-        before = self._store.clock() - self._store.limits.inbox_done_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.inbox_done_days, Q.prune)
 
 
 def _check(outcome: str) -> None:

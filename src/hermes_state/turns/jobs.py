@@ -281,9 +281,8 @@ class Jobs(StorePart):
 
     def prune(self) -> int:
         """Remove jobs that ended longer ago than `limits.inbox_done_days`, as their occurrences are."""
-        now = self._store.clock()
-        self._run(Q.prune_scripts, (f"{SCRIPT}%", now))
-        return columns.remove_in_steps(self._store, Q.prune, now - self._store.limits.inbox_done_days * columns.DAY)
+        self._run(Q.prune_scripts, (f"{SCRIPT}%", self._store.clock()))
+        return self._remove_old(self._store.limits.inbox_done_days, Q.prune)
 
 
 def message_id(job_id: str, key: str) -> str:

@@ -336,9 +336,7 @@ class Outbox(StorePart):
 
     def prune(self) -> int:
         """Remove items that were sent, dropped or left as drafts longer ago than `limits.outbox_sent_days`."""
-        before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
-        drafts = columns.remove_in_steps(self._store, Q.prune_drafts, before)
-        return drafts + columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.outbox_sent_days, Q.prune_drafts, Q.prune)
 
 
 def _chat(message: NewOutboxItem) -> tuple[str, str, str]:

@@ -214,5 +214,4 @@ class Processes(StorePart):
             if now > row.ends_by + _UNSEEN_SECONDS:
                 said = f"[The background process {row.id} on {row.machine} is lost: nothing was heard of it.]"
                 self.end(row.id, "lost", notice=f"{said}\n{row.command[:300]}")
-        before = now - self._store.limits.process_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.process_days, Q.prune)

@@ -404,5 +404,4 @@ class Turns(StorePart):
 
     def prune(self) -> int:
         """Remove turns that ended longer ago than `limits.turns_days`, once no other row names them."""
-        before = self._store.clock() - self._store.limits.turns_days * columns.DAY
-        return columns.remove_in_steps(self._store, Q.prune, before)
+        return self._remove_old(self._store.limits.turns_days, Q.prune)
