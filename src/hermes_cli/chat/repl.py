@@ -273,7 +273,8 @@ class LineChat:
 
     def _drive(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._loop.drive(work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile)
+            typed = None if self._keyboard is None else self._typed_meanwhile  # without a terminal nobody types
+            self._loop.drive(work, interrupt=self._interrupt, idle=self._screen.waiting, typed=typed)
         except HermesError as error:
             self._screen.trouble(error.one_line())
 

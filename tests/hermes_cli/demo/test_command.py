@@ -68,6 +68,13 @@ def test_without_a_terminal_it_plays_one_turn_through_the_gateway_and_leaves_nob
     assert outcomes(folder) == ["answered"]
 
 
+def test_text_in_a_pipe_is_not_taken_for_typed_messages(folder: Path) -> None:
+    piped = "hello\n/quit\n"
+    shown = subprocess.run(DEMO, input=piped, capture_output=True, text=True, check=True).stdout
+    assert "busy" not in shown
+    assert outcomes(folder) == ["answered"]
+
+
 def test_what_was_said_in_its_conversations_is_found_and_others_is_not(folder: Path) -> None:
     hermes("demo")
     found = hermes("-z", "search our chats for 京都", HERMES_HOME=str(folder / ".demo"))
