@@ -360,8 +360,11 @@ class ChatApprover:
         """The question that a message means, by the rule above; empty when it means no open question of this chat."""
         chat = _chat_of(row)
         cards = [card for card in self._cards.values() if card.is_near(row)]
-        found = await asyncio.to_thread(self._delivered, cards, row)
         reply = (row.payload or {}).get("reply_to") or {}
+        if reply.get("id"):  # a person can be faster than the platform's answer to our request
+            for item in [item for card in cards for item in card.items_near(row)]:
+                await question_messages.sent(self._services.db, item)
+        found = await asyncio.to_thread(self._delivered, cards, row)
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
         if not await asyncio.to_thread(self._is_awaited, cards, row):

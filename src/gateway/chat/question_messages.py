@@ -282,20 +282,20 @@ _LOOKS, _PAUSE = 100, 0.1
 
 async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem, text: str, *, end: str) -> None:
     """Edit a question's message, if the platform can edit. If it took several parts, the last one shows only `end`."""
-    sent = await _sent(db, item) if adapter.supports_edit else None
-    if sent is None:
+    shown = await sent(db, item) if adapter.supports_edit else None
+    if shown is None:
         return
-    piece = send_item.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
-    chat, message, thread = sent.chat_id, sent.platform_ids[-1], send_item.thread_of(sent.payload)
+    piece = send_item.pieces(adapter, text if len(shown.platform_ids) == 1 else end)[0]
+    chat, message, thread = shown.chat_id, shown.platform_ids[-1], send_item.thread_of(shown.payload)
     await asyncio.sleep(min(adapter.flood.left(chat), db.limits.send_seconds))
     edit = partial(adapter.edit_message, chat, message, piece, thread_id=thread, finalize=True)
     result = await send_item.request(adapter, chat, edit, seconds=db.limits.send_seconds)
     if not result.success:
-        extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
+        extra = {"action": "question_not_rewritten", "trace_id": shown.trace_id, "error": result.error}
         _log.info("a closed question still shows its buttons", extra=extra)
 
 
-async def _sent(db: SessionDB, item: OutboxItem) -> OutboxItem | None:
+async def sent(db: SessionDB, item: OutboxItem) -> OutboxItem | None:
     """Wait until the item is sent and return it; None when it was not sent."""
     for _ in range(_LOOKS):
         found = await asyncio.to_thread(db.outbox.get, item.id)
