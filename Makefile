@@ -64,7 +64,7 @@ soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not gr
 
 lint: $(READY) imports ## Check style and import direction
 	@$(BIN)/ruff check --quiet $(SOURCES)
-	@said=$$($(BIN)/ruff format --check $(SOURCES) 2>&1) || { echo "$$said"; echo "make format mends it" >&2; exit 1; }
+	@said=$$($(BIN)/ruff format --check $(SOURCES) 2>&1) || { echo "$$said"; echo "make format fixes it" >&2; exit 1; }
 
 imports: $(READY) ## Check that imports point one way
 	@said=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$said"; exit 1; }

@@ -94,7 +94,7 @@ def as_result(error: TelegramError, token: str) -> SendResult:
         case kinds.BadRequest():
             return _no(_meaning(text), text)
         case kinds.InvalidToken() | kinds.Conflict():
-            # The operator can mend it (a new token), and then the message can still go out.
+            # The operator can fix it (a new token), and then the message can still go out.
             return _no("transient", text, retryable=True)
         case kinds.NetworkError() if not was_written(error):
             return _no("transient", "no connection to Telegram could be made", retryable=True)
