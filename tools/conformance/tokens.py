@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def run() -> tuple[str, bool]:
 
 def _first_request(home: Path, ask: Callable[[homes.Gateway], None]) -> Any:
     with ScriptedModel(say("Hello there.")).served() as model:
-        gateway = homes.Gateway(home, model.origin)
+        gateway = homes.Gateway(home, model.origin, **(_EVERYTHING if ask is _with_five_servers else {}))
         with (home / ".env").open("a", encoding="utf-8") as file:
             file.write(f"API_SERVER_KEY={CLIENT_KEY}\n")
         ask(gateway)
@@ -60,12 +61,21 @@ def _in_terminal(gateway: homes.Gateway) -> None:
     )  # fmt: skip
 
 
-def _over_http(key: str) -> Callable[[homes.Gateway], None]:
+def _over_http(
+    key: str, *, until: Callable[[homes.Gateway], bool] = lambda gateway: True
+) -> Callable[[homes.Gateway], None]:
+    """Ask over HTTP, once the gateway is as wanted."""
+
     def ask(gateway: homes.Gateway) -> None:
         body = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         gateway.start()
         try:
+            deadline = time.monotonic() + 60
+            while not until(gateway):
+                if time.monotonic() > deadline:
+                    raise SystemExit("conformance: the MCP servers are not connected within 60 s")
+                time.sleep(0.1)
             asyncio.run(_asked(gateway.address, post("/v1/chat/completions", body, headers)))
         finally:
             gateway.stop()
@@ -79,10 +89,29 @@ async def _asked(address: str, request: bytes) -> None:
     wire.close()
 
 
+def _are_connected(gateway: homes.Gateway) -> bool:
+    """Whether the five MCP servers are connected, by what the gateway tells other processes."""
+    states = [json.loads(file.read_text()) for file in (gateway.home / "mcp" / "state").glob("*.json")]
+    return [one["state"] for said in states for one in said["servers"].values()] == ["connected"] * 5
+
+
+_SERVER = Path(__file__).parents[2] / "tests" / "support" / "mcp_small_server.py"
+_EVERYTHING = {
+    "web": {"searxng_url": "http://127.0.0.1:9"},
+    "mcp_servers": {
+        f"server{number}": {
+            "command": os.path.realpath(sys.executable), "args": ["-S", str(_SERVER)],
+            "needs": [f"read:{_SERVER.parent}"],
+        }
+        for number in range(5)
+    },
+}  # fmt: skip
+_with_five_servers = _over_http(homes.KEY, until=_are_connected)
 PLACES = {
     "in a terminal": _in_terminal,
     "over the API, owner key": _over_http(homes.KEY),
     "over the API, client key": _over_http(CLIENT_KEY),
+    "over the API, owner key, web search on, five MCP servers connected": _with_five_servers,
 }
 
 

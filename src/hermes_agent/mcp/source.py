@@ -178,7 +178,7 @@ class McpTools(ToolSource):
             return await asyncio.wrap_future(self._loop.submit(work))
 
         return own, Tool(
-            name=f"mcp__{_plain_name(server.name)}__{_plain_name(own)}", toolset=f"mcp-{server.name}",
+            name=f"{tool_names(server.name)}{_plain_name(own)}", toolset=f"mcp-{server.name}",
             source=f"MCP server {server.name}", place=server.place, description=about, parameters=schema, handler=call,
             listed=False, summary=lambda args: f"{_plain_name(own)} of {server.name}",
         )  # fmt: skip
@@ -225,6 +225,11 @@ def _lets_through(server: McpServer, name: str) -> bool:
     chosen = server.settings.tools
     included = not chosen.include or any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen.include)
     return included and not any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen.exclude)
+
+
+def tool_names(server: str) -> str:
+    """How the names of a server's tools begin."""
+    return f"mcp__{_plain_name(server)}__"
 
 
 def _plain_name(text: str) -> str:

@@ -171,17 +171,25 @@ def _pairs(given: list[str], flag: str) -> dict[str, str]:
 
 def _remove(args: argparse.Namespace) -> CommandAnswer:
     from hermes_agent.mcp import login
+    from hermes_agent.mcp.source import tool_names
+    from hermes_cli.framework import store
 
     server = _server(args.name)
     tokens = login.token_file(server)
     also = " and its login" if tokens.exists() else ""
     prompts.confirm(f"Forget the MCP server {args.name}{also}?", yes=args.yes)
+    ended = 0
+    with store.open_store(create=True) as db:  # another server may get the name
+        for grant in db.approvals.grants():
+            if grant.kind in ("tool", "target") and grant.value.startswith(tool_names(args.name)):
+                ended += db.approvals.revoke(grant.id, reason=f"the MCP server {args.name} was removed")
     config.unset_value(f"mcp_servers.{args.name}")
     tokens.unlink(missing_ok=True)
     for kept in ("lists", "failures"):
         (server.config.home / "mcp" / kept / f"{args.name}.json").unlink(missing_ok=True)
     shutil.rmtree(server.folder, ignore_errors=True)
-    return CommandAnswer({"removed": args.name}, f"Removed {args.name}{also}.")
+    too = f" {text.counted(ended, 'permission')} for its tools ended." if ended else ""
+    return CommandAnswer({"removed": args.name, "permissions_ended": ended}, f"Removed {args.name}{also}.{too}")
 
 
 # -- look --------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,15 @@ def test_a_server_is_added_shown_and_removed(home: Path) -> None:
     assert not (home / "mcp" / "files" / "small").exists()
 
 
+def test_the_next_server_of_a_name_does_not_inherit_permissions(home: Path) -> None:
+    assert hermes(*ADD, "--no-test").returncode == 0
+    for tool in ("mcp__small__exit", "mcp__smaller__exit"):
+        assert hermes("approvals", "add", "--tool", tool).returncode == 0
+    assert "1 permission for its tools ended." in hermes("mcp", "remove", "small", "--yes").stdout
+    left = hermes("approvals", "list").stdout
+    assert "mcp__smaller__exit" in left and "mcp__small__exit" not in left
+
+
 def test_a_need_is_confirmed_by_name_or_not_given(home: Path) -> None:
     unsaid = hermes(*ADD, "--no-test", "--args", f"-S {SMALL}")
     assert f"It probably needs {READ}" in unsaid.stderr
