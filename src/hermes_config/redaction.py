@@ -5,8 +5,9 @@ name of a secret, passwords in URLs), and every text with the shape of a well-kn
 text stays unchanged.
 
 Redaction applies to outgoing texts (logs, crash reports, exports, chats, the API), never to the input of a tool, a
-model or the store. Short values are not covered, because that would blank ordinary words; nor are parts of a value, or
-values in another encoding. A text without secrets costs a few substring searches.
+model or the store. Known values are covered also as JSON, in an address and in base64. Short values are not covered,
+because that would blank ordinary words; nor are parts of a value, or values in another encoding. A text without secrets
+costs a few substring searches.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNO
 # Values that people write for a required key that is not needed.
 _NO_SECRETS = frozenset({COVER, "not-needed", "no-key-required", "no-key-needed", "lm-studio", "changeme", "password"})
 _BARE = re.compile(r"[A-Za-z0-9_.~-]+")
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+_JSON_LEVELS = 3
+"""An argument of a tool that another one calls is JSON in JSON in the JSON of a request."""
 
 
 class _Shape(NamedTuple):
@@ -235,6 +239,15 @@ def known(home: Path | None = None) -> frozenset[str]:
     )
 
 
+def redacted_document(value: Any) -> Any:
+    """A value of JSON with the secrets in its texts covered."""
+    if isinstance(value, Mapping):
+        return {name: redacted_document(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_document(one) for one in value]
+    return current()(value) if isinstance(value, str) else value
+
+
 def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
     """The configuration under `path` as plain data for a person or a client, with its secrets covered.
 
@@ -354,15 +367,33 @@ def _forms(values: frozenset[str]) -> tuple[str, ...]:
     """The forms in which the values may appear in a text, longest first, so that the longest match is covered."""
     found = {value for value in values if len(value) >= SHORTEST}
     for value in tuple(found):
+        found.update(_in_base64(value))
         if not _BARE.fullmatch(value):
             import json
-            from urllib.parse import quote
+            from urllib.parse import quote, quote_plus
 
             for ascii_only in (True, False):
-                once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-                found |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}
-            found |= {repr(value)[1:-1], quote(value, safe="", errors="replace")}
+                written = value
+                for _ in range(_JSON_LEVELS):
+                    written = json.dumps(written, ensure_ascii=ascii_only)[1:-1]
+                    found.add(written)
+            encoded = {way(value, safe=safe, errors="replace") for way in (quote, quote_plus) for safe in ("", "/")}
+            found |= {
+                repr(value)[1:-1],
+                *encoded,
+                *(_PERCENT.sub(lambda code: code[0].lower(), one) for one in encoded),
+            }
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+def _in_base64(value: str) -> Iterator[str]:
+    """The characters that a value alone decides, wherever in the encoded bytes it begins."""
+    from base64 import b64encode
+
+    for before, first in enumerate((0, 2, 3)):
+        data = bytes(before) + value.encode("utf-8", "surrogatepass")
+        form = b64encode(data).decode()[first : len(data) * 8 // 6]
+        yield from (form, form.replace("+", "-").replace("/", "_"))
 
 
 _SECTION = re.compile(r"(?:^|[_.-])(?:headers?|auth|authentication|cookies?|credentials?)$", re.IGNORECASE)

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import time
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import assume, given
@@ -106,6 +108,21 @@ def test_a_known_value_is_nowhere_left_however_it_is_written(parts: list[str | i
         covered = Redactor(values)(written)
         for value in values:
             assert value not in covered.replace(COVER, "")
+
+
+@given(
+    st.binary(max_size=7), st.text("abcXYZ019!\"\\'/+é ", min_size=8, max_size=40), st.binary(max_size=7), st.booleans()
+)
+def test_a_known_value_is_covered_in_base64_and_in_an_address(
+    before: bytes, value: str, after: bytes, in_url: bool
+) -> None:
+    written = (urlsafe_b64encode if in_url else b64encode)(before + value.encode() + after).decode()
+    covered = Redactor([value])(written)
+    whole = (len(value.encode()) * 8 - 4) // 6  # characters that hold nothing else
+    assert COVER in covered and len(covered.replace(COVER, "")) <= len(written) - whole
+    for way in (quote, quote_plus):
+        for address in (way(value), way(value, safe=""), re.sub("%..", lambda code: code[0].lower(), way(value))):
+            assert Redactor([value])(f"https://example.org/?q={address}&x=1") == f"https://example.org/?q={COVER}&x=1"
 
 
 def test_places_are_counted() -> None:

@@ -219,7 +219,7 @@ def _why(chat: ChatCommandContext, wanted: str, policy: authorisation.Policy) ->
             return "There is no answer in this conversation yet."
     if turn is None or not _may_read(chat, turn, policy):
         return "I have no record of how that came about: it is not an answer of mine here, or it is too old."
-    return receipt.short_text(receipt.receipt_of(db, turn), staff=chat.person.role in STAFF)
+    return receipt.short_text(receipt.receipt_of(db, turn), staff=chat.person.role in STAFF and chat.private)
 
 
 def _may_read(chat: ChatCommandContext, turn: Turn, policy: authorisation.Policy) -> bool:

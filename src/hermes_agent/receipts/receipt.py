@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.messages import arguments_of, calls_of, text_of
 from hermes_agent.text import brief, counted, inline_code
@@ -110,10 +110,10 @@ def receipt_of(db: SessionDB, turn: Turn) -> Receipt:
     made = [asdict(call) for call in calls]
     for one in made:
         del one["request"]
-    return {
+    known: Receipt = {
         "turn_id": turn.id, "conversation_id": turn.conversation_id, "trace_id": turn.trace_id, "state": turn.state,
         "reason": turn.reason, "origin": _origin(db, rows),
-        "own": _covered((rows[0].payload or {}).get("own")) if rows else None,
+        "own": (rows[0].payload or {}).get("own") if rows else None,
         "received_at": received, "started_at": turn.started_at, "ended_at": turn.ended_at,
         "queued_seconds": max(0.0, turn.started_at - (received or turn.started_at)),
         "asked_seconds": sum(max(0.0, min(q.decided_at or q.expires_at, q.expires_at) - q.created_at) for q in asked),
@@ -121,18 +121,46 @@ def receipt_of(db: SessionDB, turn: Turn) -> Receipt:
         "files_read": _files(tools, _READS), "files_written": _files(tools, _WRITES),
         "web_requests": [dict(one.detail) for one in events if one.kind == WEB_REQUEST and one.detail],
         "permissions": [_permission(db, one) for one in asked],
-        "exits": [{**asdict(one), "text": _covered(one.text), "allowed_by": _allowed(db, one)} for one in exits],
+        "exits": [{**asdict(one), "allowed_by": _allowed(db, one)} for one in exits],
         "model_calls": made, "totals": _totals(made), "delegated": list(_delegated(db, turn)),
         # A turn goes on in a new segment after each compression; a failed summary makes none.
         "compressions": sum(old != new for old, new in pairwise(segments)),
         "deliveries": [_delivery(one, events) for one in db.outbox.of_turn(turn.conversation_id, turn.id)],
     }  # fmt: skip
+    return {name: redaction.redacted_document(value) for name, value in known.items()}
 
 
 def written_in(db: SessionDB, turn: Turn, calls: Sequence[ModelCall]) -> list[dict[str, Any]]:
     """The rows that a turn wrote, in order, also those before a compression."""
     segments = dict.fromkeys([*(call.session_id for call in calls), turn.session_id])
     return [row for segment in segments for row in db.turn_rows(segment, turn.id)]
+
+
+class MadeCall(NamedTuple):
+    call: ToolCall
+    mark: str
+    """The key of its effect, and of the question about it."""
+    content: Any
+    """Its result; None without one."""
+
+
+def made_calls(rows: Sequence[dict[str, Any]]) -> list[MadeCall]:
+    """The calls in the rows of a turn, each once and with its own result, in order.
+
+    A compression copies steps into a new segment. Within one segment, a model may have used an id twice.
+    """
+    made: list[MadeCall] = []
+    newest: dict[str, int] = {}
+    segments: dict[str, str] = {}
+    for row in rows:
+        at = newest.get(str(row["tool_call_id"])) if row["role"] == "tool" else None
+        if at is not None and made[at].content is None:
+            made[at] = made[at]._replace(content=row["content"])
+        for place, call in enumerate(calls_of(row)):
+            if segments.setdefault(call.id, row["session_id"]) == row["session_id"]:
+                newest[call.id] = len(made)
+                made.append(MadeCall(call, f"{row['id']}:{place}", None))
+    return made
 
 
 def _totals(calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -152,16 +180,7 @@ def _delegated(db: SessionDB, turn: Turn) -> Iterator[dict[str, Any]]:
         session = db.get_session(child.id) or {}
         known = not child.is_open and session.get("cost_status") != "unknown"
         cost = (session.get("estimated_cost_usd") or 0.0) if known else None
-        yield {"id": child.id, "goal": _covered(child.goal), "state": child.state, "cost_usd": cost}
-
-
-def _covered(value: Any) -> Any:
-    """A value of JSON with the secrets in its texts covered."""
-    if isinstance(value, dict):
-        return {name: _covered(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_covered(one) for one in value]
-    return redaction.current()(value) if isinstance(value, str) else value
+        yield {"id": child.id, "goal": child.goal, "state": child.state, "cost_usd": cost}
 
 
 def _origin(db: SessionDB, rows: Sequence[Any]) -> str:
@@ -204,31 +223,34 @@ def _tools(
     db: SessionDB, turn: Turn, rows: Sequence[dict[str, Any]], asked: Sequence[Approval], exits: Sequence[LoggedExit]
 ) -> Iterator[dict[str, Any]]:
     """The tool calls: name, argument, outcome, whether it left the sandbox, who allowed it, and how long it took."""
-    results = {row["tool_call_id"]: text_of(row["content"]) for row in rows if row["role"] == "tool"}
     waited = {str(row["content"]) for row in rows if row["role"] == "user"}
     marks = {effect.call_id: effect for effect in db.effects.of_turn(turn.id)}
-    seen: set[str] = set()
-    for row in rows:
-        for place, call in enumerate(calls_of(row)):
-            if call.id in seen:
-                continue  # a compression copied the step
-            seen.add(call.id)
-            question = next((one for one in asked if one.call.get("call_id") == call.id), None)
-            told = {columns.note(_argument(call)), question and columns.note(str(question.call.get("text")))}
-            left = next((one for one in exits if one.text in told), None)
-            mark = marks.get(f"{row['id']}:{place}")
-            result = results.get(call.id)
-            if question is not None:  # a call that waited has its result in a row of its own
-                result = next((one for one in waited if question.id in one), result)
-            took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
-            allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
-            # Whether it ran without a wall: an MCP server has a wall of its own, or runs elsewhere.
-            outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no sandbox"))
-            yield {
-                "name": call.name, "summary": _covered(_argument(call)),
-                "outcome": _outcome(call.name, result, mark, question, ended=turn.ended_at is not None),
-                "outside": outside, "allowed_by": allowed, "seconds": took,
-            }  # fmt: skip
+    for call, key, content in made_calls(rows):
+        question = next((one for one in asked if one.call.get("mark", key) == key and _is_about(one, call)), None)
+        told = {columns.note(_argument(call)), question and columns.note(str(question.call.get("text")))}
+        mark = marks.get(key)
+        left = next((one for one in exits if one.text in told and _is_during(one, mark)), None)
+        result = None if content is None else text_of(content)
+        if question is not None:  # a call that waited has its result in a row of its own
+            result = next((one for one in waited if question.id in one), result)
+        took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
+        allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
+        # Whether it ran without a wall: an MCP server has a wall of its own, or runs elsewhere.
+        outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no sandbox"))
+        yield {
+            "name": call.name, "summary": _argument(call),
+            "outcome": _outcome(call.name, result, mark, question, ended=turn.ended_at is not None),
+            "outside": outside, "allowed_by": allowed, "seconds": took,
+        }  # fmt: skip
+
+
+def _is_about(question: Approval, call: ToolCall) -> bool:
+    return bool(question.call.get("call_id") == call.id)
+
+
+def _is_during(left: LoggedExit, mark: Effect | None) -> bool:
+    """Whether a call left the sandbox while this call ran: the same command may run inside it, too."""
+    return mark is None or (mark.started_at <= left.at and (mark.finished_at is None or left.at <= mark.finished_at))
 
 
 def _argument(call: ToolCall) -> str:
@@ -283,7 +305,7 @@ def _permission(db: SessionDB, asked: Approval) -> dict[str, Any]:
     else:
         answer = f"not allowed: {asked.reason or asked.state}"
     by = None if asked.state == "pending" or asked.approver_id is None else _name(db, asked.approver_id)
-    about = _covered(str(asked.call.get("text") or asked.call.get("kind") or ""))
+    about = str(asked.call.get("text") or asked.call.get("kind") or "")
     return {
         "id": asked.id, "about": about, "answer": answer, "scope": asked.scope, "by": by,
         "asked_at": asked.created_at, "decided_at": asked.decided_at,
@@ -398,7 +420,7 @@ def _web_lines(requests: Sequence[dict[str, Any]]) -> list[str]:
 
 def _delivery_line(one: dict[str, Any]) -> str:
     ids = f" as message {', '.join(one['messages'])}" if one["messages"] else ""
-    known = {
+    known: Receipt = {
         "sent": f"Delivered on {one['platform']}{ids}",
         "failed": f"Not delivered: {one['error'] or 'no reason is known'}",
         "unknown": f"Nobody knows whether it arrived on {one['platform']}",

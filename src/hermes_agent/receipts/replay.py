@@ -8,18 +8,18 @@ is written to the conversation; the cost is counted under the task `replay`, wit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import aux_calls
 from hermes_agent.budget import Budget
-from hermes_agent.messages import arguments_of, calls_of, inner_call, step_row, text_of
+from hermes_agent.messages import arguments_of, inner_call, step_row, text_of
 from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_agent.prompt.sent_request import NotKept, read_again
-from hermes_agent.receipts.receipt import written_in
+from hermes_agent.receipts.receipt import MadeCall, made_calls, written_in
 from hermes_agent.turn.tool_calls import result_row
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ async def replay(db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint) 
         raise NotKept(f"turn {turn.id} has no stored request", hint="Only turns that asked a model can be replayed.")
     transcript, ids = read_again(db, turn.conversation_id, first, endpoint)
     written = written_in(db, turn, made)
-    journal = list(_journal(written))
-    result = Replay(_recorded(written, made), ReplaySide(endpoint.model, endpoint.provider))
+    calls = made_calls(written)
+    journal = [(_key(one.call), one.content) for one in calls if one.content is not None]
+    result = Replay(_recorded(written, calls, made), ReplaySide(endpoint.model, endpoint.provider))
     users = sum(row["role"] == "user" and not text_of(row["content"]).startswith("[About the call") for row in written)
     result.left_out = max(0, users - 1)
     head = max([int(first.request["head_id"]), *ids])
@@ -134,30 +135,18 @@ def _answered(call: ToolCall, journal: list[tuple[tuple[str, str], Any]], result
 # -- the recorded turn -------------------------------------------------------------------------------------------
 
 
-def _journal(written: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The calls of the turn with their results, in order, each once: a compression may have copied a step."""
-    results = {row["tool_call_id"]: row["content"] for row in reversed(written) if row["role"] == "tool"}
-    seen: set[str] = set()
-    for row in written:
-        for call in calls_of(row):
-            if call.id not in seen and call.id in results:
-                seen.add(call.id)
-                yield _key(call), results[call.id]
-
-
 def _key(call: ToolCall) -> tuple[str, str]:
     """Name and arguments; the order of keys and the spaces of the JSON do not matter."""
     return call.name, json.dumps(arguments_of(call), sort_keys=True)
 
 
-def _recorded(written: list[dict[str, Any]], made: tuple[ModelCall, ...]) -> ReplaySide:
+def _recorded(written: list[dict[str, Any]], calls: Sequence[MadeCall], made: tuple[ModelCall, ...]) -> ReplaySide:
     own = [call for call in made if not call.task]
     answers = [row for row in written if row["role"] == "assistant" and not row["tool_calls"]]
-    names = dict.fromkeys((call.id, call.name) for row in written for call in calls_of(row))
     costs = [call.cost_usd for call in own if call.sha256]
     return ReplaySide(
         own[-1].model, own[-1].provider, text_of(answers[-1]["content"]).strip() if answers else "",
-        [name for _, name in names], len(own), sum(call.input_tokens or 0 for call in own),
+        [one.call.name for one in calls], len(own), sum(call.input_tokens or 0 for call in own),
         sum(call.output_tokens or 0 for call in own), None if None in costs else sum(cost or 0 for cost in costs),
         "answered" if answers else "no answer",
     )  # fmt: skip

@@ -68,6 +68,7 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         raise NoSuchTrace("no message has come in yet", hint="hermes gateway status shows the connected platforms.")
     if not moments:
         raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
+    moments = tuple(replace(one, detail=redaction.redacted_document(one.detail)) for one in moments)
     lines = sorted(_lines(db, moments), key=lambda line: line.at)
     day = time.strftime("%Y-%m-%d", time.localtime(lines[0].at))
     title = output.style(f"trace {text.harmless(trace_id)} · {day}", "dim")

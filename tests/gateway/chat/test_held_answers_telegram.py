@@ -112,3 +112,37 @@ def test_a_chat_is_held_by_hand_with_its_files_and_a_kill_loses_and_doubles_noth
         bob.expect("Free again.")
         assert sum(bool(one.file) for one in bob.replies()) == 1
         assert sum(one.text == "There." for one in bob.replies()) == 1
+
+
+def test_in_a_group_nobody_reads_that_an_answer_was_held_and_nobody_elses_receipt() -> None:
+    script = ScriptedModel(say("We close at five."), say("Private."))
+    with Scenario(FakeTelegram(flood=OFF), script) as scene:
+        ada, bob = scene.owner("ada"), scene.member("bob")
+        scene.start()
+        scene.fake.flood("off")  # type: ignore[attr-defined]
+        group = scene.fake.group("Shop", ada, bob)  # type: ignore[attr-defined]
+        ada.say("/start")
+        ada.expect("Hello")
+        ada.say(f"/hold on telegram:{group}")
+        ada.expect(f"answers to telegram:{group} wait")
+        bot = "hermes_demo_bot"
+        bob.say(f"@{bot} when do you close?", chat=group)
+        card = ada.expect("is held")
+        ada.say("We close at six.", reply_to=card.id)
+        answer = bob.expect("We close at six.", chat=group)
+        for person in (ada, bob):
+            asked = person.say("/why", chat=group, reply_to=answer.id)
+            told = person.expect("Details: ", chat=group, after=asked.message).text
+            assert "Delivered on telegram" in told and "held" not in told, "everybody reads the group"
+            turn = told.rsplit(maxsplit=1)[-1]
+        asked = ada.say(f"/why {turn}")
+        assert "Details: " not in ada.expect("no record", after=asked.message).text
+        assert "held, then changed and sent by Ada" in scene.hermes("turns", "show", turn)
+        ada.say("just for me")
+        private = ada.expect("Private.")
+        secret = scene.hermes("turns", "show", "last", "--json")
+        for person, chat in ((bob, None), (bob, group), (ada, group)):
+            asked = person.say(f"/why {json.loads(secret)['turn_id']}", chat=chat)
+            person.expect("no record", chat=chat, after=asked.message)
+        asked = ada.say("/why", reply_to=private.id)
+        ada.expect("Details: ", after=asked.message)

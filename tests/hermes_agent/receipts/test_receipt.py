@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.support.stores import transact
@@ -14,6 +17,7 @@ from hermes_agent.receipts import receipt
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.turns.approvals import Exit
 from hermes_state.turns.inbox import Address
 from hermes_state.turns.journal import Journal
 from hermes_state.turns.outbox import NewOutboxItem, answer_key
@@ -117,3 +121,69 @@ def test_a_command_that_was_refused_before_it_began_was_not_run(db: SessionDB, h
     turn = receipt.last_turn(db, ConversationId(db.get_conversation_root(agent.session_id)))
     assert turn is not None
     assert "Asked for `sleep 0` (not run)" in receipt.short_text(receipt.receipt_of(db, turn)).splitlines()
+
+
+def a_call(call_id: str, command: str) -> dict[str, Any]:
+    arguments = json.dumps({"command": command})
+    return {"id": call_id, "type": "function", "function": {"name": "terminal", "arguments": arguments}}
+
+
+def test_calls_with_the_same_id_and_the_same_command_are_told_apart(db: SessionDB, clock: Clock) -> None:
+    """A server that uses one id in every step; and a command that left the sandbox the second time only."""
+    db.create_session("s1", "telegram")
+
+    async def run() -> None:
+        journal = await opened(db)
+        for number in (0, 1):
+            (row,) = await journal.append({"role": "assistant", "content": "", "tool_calls": [a_call("toolu_x", "id")]})
+            await journal.call_started(f"{row}:0", tool="terminal")
+            clock.advance(1)
+            if number:
+                leaves = Exit(kind="terminal", text="id", workdir="/", opening="no sandbox", digest="d")
+                where = {"conversation_id": ConversationId("s1"), "turn_id": journal.turn_id}
+                db.approvals.log_exit(leaves, person_id=None, rule="r", **where)
+            content = f"[exit code {number}]"
+            result = {"role": "tool", "content": content, "tool_call_id": "toolu_x", "tool_name": "terminal"}
+            await journal.call_finished(f"{row}:0", result)
+            clock.advance(1)
+        await journal.commit({"role": "assistant", "content": "done"})
+
+    asyncio.run(run())
+    turn = receipt.last_turn(db, ConversationId("s1"))
+    assert turn is not None
+    lines = receipt.short_text(receipt.receipt_of(db, turn)).splitlines()
+    assert "Ran `id` (exit code 0, in the sandbox)" in lines
+    assert "Ran `id` (exit code 1, outside the sandbox, allowed by the setting r)" in lines
+
+
+def test_a_secret_is_covered_wherever_it_stands_in_a_receipt(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = 'q7"/é\\Zt+ne 4Rk'
+    monkeypatch.setenv("DEMO_API_KEY", secret)
+    db.create_session("s1", "telegram")
+    written = [
+        secret, quote(secret), quote(secret, safe=""), base64.b64encode(secret.encode()).decode(),
+        base64.b64encode(b"k=" + secret.encode()).decode(), json.dumps(json.dumps(json.dumps(secret))),
+    ]  # fmt: skip
+
+    async def run() -> None:
+        journal = await opened(db)
+        for number, text in enumerate(written):
+            await journal.append({"role": "assistant", "content": "", "tool_calls": [a_call(f"c{number}", text)]})
+        reply = NewOutboxItem(
+            dedup_key="a", platform="telegram", chat_id="42", sender="me", payload={"text": "x", "kind": "answer"}
+        )
+        ended = await journal.give_up("failed", reason=f"refused: {secret}", reply=reply)
+        assert ended.reply is not None
+        assert transact(db.outbox.close_in, ended.reply, "failed", error=f"POST /bot{secret}/send")
+
+    asyncio.run(run())
+    turn = receipt.last_turn(db, ConversationId("s1"))
+    assert turn is not None
+    made = receipt.receipt_of(db, turn)
+    assert [one["summary"] for one in made["tools"]][:3] == ["[secret]"] * 3
+    assert made["reason"] == "refused: [secret]" and made["deliveries"][0]["error"] == "POST /bot[secret]/send"
+    shown = json.dumps(made, ensure_ascii=False) + receipt.short_text(made)
+    for part in ("Zt", quote(secret)[:8], base64.b64encode(secret.encode()).decode()[:12], "ne 4"):
+        assert part not in shown, part

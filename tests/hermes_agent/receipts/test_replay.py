@@ -108,6 +108,37 @@ def test_calls_that_the_turn_did_not_make_are_not_executed(
     assert (tmp_path / "work" / "log.txt").read_text() == "1\n2\n"
 
 
+def test_calls_with_one_id_in_every_step_are_answered_each_with_its_own_result(
+    db: SessionDB, make_agent: MakeAgent, run: Any, tmp_path: Path, quiet_home: Path
+) -> None:
+    """A server gives each call the same id; the memory and a delegation must not happen again either."""
+    steps = [
+        call("terminal", {"command": "echo 1 | tee -a log.txt"}, call_id="toolu_x"),
+        call("terminal", {"command": "echo 2 | tee -a log.txt"}, call_id="toolu_x"),
+        call("memory", {"action": "add", "text": "Likes tea."}, call_id="toolu_x"),
+    ]
+    with ScriptedModel(*(say(calls=[step]) for step in steps), say("Both.")) as model:
+        agent = make_agent(model)
+        run(agent.arun_conversation("both"))
+    (turn,) = db.turns.last_ended(ConversationId(db.get_conversation_root(agent.session_id)))
+    background = call("terminal", {"command": "touch background", "background": True})
+    delegated = call("delegate_task", {"goal": "touch delegated"})
+    script = (*(say(calls=[step]) for step in steps), say(calls=[background, delegated]), say("Done."))
+    stored = files(quiet_home)
+    with ScriptedModel(*script) as other:
+        done = run(replay.replay(db, configuration.load(quiet_home), turn, other.endpoint()))
+        told = [str(message["content"]) for message in other.requests[-1].messages if message["role"] == "tool"]
+    assert (done.from_journal, done.not_executed) == (3, 2) and done.recorded.calls == [
+        "terminal",
+        "terminal",
+        "memory",
+    ]
+    assert told[0].startswith("1\n") and told[1].startswith("2\n") and told[3:] == [replay.NOT_EXECUTED] * 2
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["log.txt"]
+    assert (tmp_path / "work" / "log.txt").read_text() == "1\n2\n" and files(quiet_home) == stored
+    assert not db.children.of_turn(turn.id)
+
+
 def test_the_spending_limit_holds_for_a_replay(
     db: SessionDB, make_agent: MakeAgent, run: Any, quiet_home: Path
 ) -> None:

@@ -218,3 +218,18 @@ def test_a_turn_is_found_by_its_id_its_beginning_and_as_the_last(run: Callable[.
     for one in (turn.id, turn.id[:14], "last"):
         assert run("turns", "show", one, "--json").data["turn_id"] == turn.id
     assert run("turns", "show", "turn_f" if turn.id[5] != "f" else "turn_0").code == 1
+
+
+def test_secrets_in_reasons_and_errors_are_covered(
+    run: Callable[..., Any], db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMO_API_KEY", "q7/Zt+ne-4Rk")
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    row = db.inbox.accept(platform="telegram", chat_id="42", message_id="7", route=ROUTE, payload={"text": "x"}).row
+    turn, fence = _begun(db, handle)
+    transact(db.turns.commit_in, turn.id, fence=fence, reply=_reply())
+    (owed,) = transact(db.outbox.claim_due_in, sender="b")
+    assert transact(db.outbox.close_in, owed, "failed", error="POST /botq7/Zt+ne-4Rk/sendMessage: 404")
+    shown = run("trace", row.trace_id)
+    assert "POST /bot[secret]/sendMessage" in shown.out and "Zt+ne" not in shown.out
+    assert "Zt+ne" not in run("trace", row.trace_id, "--json").out
