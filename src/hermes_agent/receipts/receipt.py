@@ -44,6 +44,8 @@ _NOT_RUN = ("Not run:", "The command was not run", "The person interrupted", "Th
 _COMPRESS_ONLY = frozenset({"compress", "nothing to compress"})
 _READS = frozenset({"read_file"})
 _WRITES = frozenset({"write_file", "patch"})
+_OWN_LINES = _READS | _WRITES | {"delegate_task"}
+"""Tools that other lines tell of."""
 _SPANS = {"once": "once", "task": "for this task"} | dict.fromkeys(("session", "conversation"), "in this conversation")
 
 
@@ -392,7 +394,7 @@ def _model_lines(made: Receipt) -> list[str]:
 def _command_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
     """Commands and whatever needed permission, one line each; the rest as a sum."""
     told = [one for one in tools if one["name"] == "terminal" or one["allowed_by"] or one["outside"]]
-    others = [one["name"] for one in tools if one not in told and one["name"] not in _READS | _WRITES]
+    others = [one["name"] for one in tools if one not in told and one["name"] not in _OWN_LINES]
     lines = []
     for one in told[:_COMMANDS]:
         where = "outside the sandbox" if one["outside"] else "in the sandbox" if one["name"] == "terminal" else ""

@@ -116,7 +116,7 @@ def test_a_chat_is_held_by_hand_with_its_files_and_a_kill_loses_and_doubles_noth
 
 def test_in_a_group_nobody_reads_that_an_answer_was_held_and_nobody_elses_receipt() -> None:
     script = ScriptedModel(say("We close at five."), say("Private."))
-    with Scenario(FakeTelegram(flood=OFF), script) as scene:
+    with Scenario(FakeTelegram(flood=OFF), script, config={"auto_title": False}) as scene:
         ada, bob = scene.owner("ada"), scene.member("bob")
         scene.start()
         scene.fake.flood("off")  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def test_in_a_group_nobody_reads_that_an_answer_was_held_and_nobody_elses_receip
         private = ada.expect("Private.")
         secret = scene.hermes("turns", "show", "last", "--json")
         for person, chat in ((bob, None), (bob, group), (ada, group)):
-            asked = person.say(f"/why {json.loads(secret)['turn_id']}", chat=chat)
+            asked = person.say(f"/why@{bot} {json.loads(secret)['turn_id']}", chat=chat)
             person.expect("no record", chat=chat, after=asked.message)
         asked = ada.say("/why", reply_to=private.id)
         ada.expect("Details: ", after=asked.message)
