@@ -136,8 +136,19 @@ class History:
                 f"inbox   {_counts(outcomes)}; answers missing {missing}, doubled without a mark {doubled}",
                 f"outbox  {_counts(items)}; {copies} repeated with a mark, {len(self.strays())} stray beginnings",
                 f"turns   {len(self.turns)}, {again} taken up again; {ran}",
+                *(f"        {count} {state}: {reason}" for (state, reason), count in self.reasons().most_common()),
             )
         )
+
+    def reasons(self) -> Counter[tuple[str, str]]:
+        """Why rows ended without an answer: the state of the turn, or of a row without one, and the reason."""
+        ended = [row for row in self.inbox if row.state in ("error", "dropped")]
+        turns = [(row, self.turns.get(row.turn_id or "")) for row in ended]
+        return Counter(
+            (row.state, row.reason or "") if turn is None
+            else (f"{row.state}, turn {turn.state} at attempt {turn.attempt}", turn.reason or row.reason or "")
+            for row, turn in turns
+        )  # fmt: skip
 
 
 def _counts(counter: Counter[str]) -> str:
