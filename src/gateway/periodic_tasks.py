@@ -245,5 +245,4 @@ async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) 
     _log.warning("stopping a turn: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})
     await lanes.stop(running.route, reason=reason)
     said = f"I stopped: the model and the tools were silent for {span}. The work so far is kept; /retry asks again."
-    account = running.rows[-1].account if running.rows else ""
-    await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=account)
+    await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=running.account)

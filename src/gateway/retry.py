@@ -1,4 +1,4 @@
-"""Retries: the pause between two tries (`pause_after`), and writes that must not be lost (`written`).
+"""Retries: the pause between two tries (`pause_after`, `set_within`), and writes that must not be lost (`written`).
 
 A platform's answer or a command's effect cannot be undone when the disk is full or the database server is down for a
 minute: `written` tries until the write succeeds or the process ends. It raises a permanent error at once.
@@ -7,6 +7,7 @@ minute: `written` tries until the write succeeds or the process ends. It raises 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -32,6 +33,14 @@ def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0
     """
     seconds = min(longest, first * 2.0 ** min(max(tries - 1, 0), 16))
     return seconds * random.uniform(1 - spread, 1 + spread) if spread else seconds
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event at most so long; whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 async def written(

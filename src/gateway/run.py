@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from gateway import periodic_tasks, scheduler, status
+from gateway.background import BackgroundTasks
 from gateway.chat.approvals import ChatApprover, Questions
 from gateway.chat.cards import AnswerCards, show_proposals
 from gateway.chat.clarify import Clarifier
@@ -77,7 +78,7 @@ class GatewayRunner:
     _agent_cache: MutableMapping[str, agents_module.Entry] = lazy(dict)
     _agent_cache_lock: Any = None
     _running_agents: MutableMapping[Any, Any] = lazy(dict)
-    _background_tasks: set[asyncio.Task[None]] = lazy(set)
+    _background_tasks: BackgroundTasks = lazy(BackgroundTasks)
     _expiry_failures: Counter[str] = lazy(Counter)
     _due_entries: Callable[[], Iterable[SessionEntry]] | None = None
     _running = False
@@ -149,7 +150,7 @@ class GatewayRunner:
             terminal_messages.watch(db, lanes),
             scheduler.watch(services, parts.deliverer.wake),
         ):
-            self._spawn(work)
+            self._background_tasks.start(work)
         await services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def stop(self) -> None:
@@ -182,9 +183,7 @@ class GatewayRunner:
             self._cleanup_agent_resources(agent)
         if parts is not None:
             await parts.connections.stop()
-        for task in list(self._background_tasks):
-            task.cancel()
-        await asyncio.gather(*self._background_tasks, return_exceptions=True)
+        await BackgroundTasks(self._background_tasks).finish(0.0, cancel=True)  # a seed sets a plain set
         if parts is not None:
             await parts.close()
 
@@ -193,16 +192,6 @@ class GatewayRunner:
             status.write_runtime_status(gateway_state=state, exit_reason=reason)
         except OSError as error:  # such as a full disk, which must not prevent the end
             _log.warning("cannot write the state %s (%s)", state, error.strerror, extra={"action": "status"})
-
-    def _spawn(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self._background_tasks.add(task)
-        task.add_done_callback(self._spawned_ended)
-
-    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
-        self._background_tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a background task failed", exc_info=error, extra={"action": "background_defect"})
 
     # -- /new --------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ If nobody can be asked, or the command is too long to be read in a chat, the ans
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
 from gateway.outbound import notices
 from gateway.platforms.connections import adapter_of
+from gateway.retry import set_within
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
@@ -168,10 +168,7 @@ class ChatApprover:
         """Wait for the answer in the row. The gate stops waiting when the question expires, and reads the row too."""
         db, question = self._services.db, card.question
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await card.answered.wait()
-            if card.answered.is_set():
+            if await set_within(card.answered, _LOOK_SECONDS):
                 row = await asyncio.to_thread(db.approvals.get, question.id)
                 return _choice(row)
             if await asyncio.to_thread(self._none_arrived, card):

@@ -18,10 +18,11 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from gateway.background import BackgroundTasks
 from gateway.config import BusyMode, Platform
 from gateway.inbound.recovery import OLD_COMMAND, Recovery
 from gateway.inbound.stored_message import is_own, is_stale, source_of
@@ -180,7 +181,9 @@ class Lanes:
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
+        """The workers of lanes, commands beside a turn, and small tasks; `drain` waits for all of them."""
+        self.background = self._tasks.start
         self.is_open = False
         """Whether lanes start work: from `start` until `drain`."""
 
@@ -436,26 +439,23 @@ class Lanes:
         for handle in self._stale.values():
             handle.cancel()
         last = min(_LAST_SECONDS, seconds / 4)
-        ended = await self._finished(min(_QUIET_SECONDS, seconds - last))
+        ended = await self._tasks.finish(min(_QUIET_SECONDS, seconds - last))
         if not ended and seconds - last > _QUIET_SECONDS:
             await self._tell_stopping()
-            ended = await self._finished(seconds - last - _QUIET_SECONDS)
+            ended = await self._tasks.finish(seconds - last - _QUIET_SECONDS)
         if not ended:
             for lane in list(self._lanes.values()):
                 lane.abandon()
-            await self._finished(last)
+            await self._tasks.finish(last)
         return ended
 
     async def _tell_stopping(self) -> None:
         """Tell chats, once for each turn, that their turn may not end in time."""
         for turn in self.turns:
             if turn.work is not None and turn.source.platform is not Platform.API_SERVER:
-                occasion = f"{turn.work.turn.id}:{turn.work.turn.attempt}"
-                account = turn.rows[-1].account if turn.rows else ""
+                said, occasion = notices.stopping(), f"{turn.work.turn.id}:{turn.work.turn.attempt}"
                 with contextlib.suppress(StateError):  # the process ends either way
-                    await self.tell(
-                        turn.source, notices.stopping(), what="stopping", occasion=occasion, account=account
-                    )
+                    await self.tell(turn.source, said, what="stopping", occasion=occasion, account=turn.account)
 
     async def _tell_back(self, seconds: float) -> None:
         """After a longer absence, tell chats whose turns were cut off that the turns continue."""
@@ -468,20 +468,6 @@ class Lanes:
                     source, notices.back(seconds), what="back", occasion=f"{turn.id}:{turn.attempt}",
                     account=rows[-1].account if rows else "",
                 )  # fmt: skip
-
-    async def _finished(self, seconds: float) -> bool:
-        """Wait until all tasks have ended, also those that tasks start meanwhile; False: not in time."""
-        until = time.monotonic() + seconds
-        while tasks := self._tasks():
-            if not (left := until - time.monotonic()) > 0:
-                return False
-            await asyncio.wait(tasks, timeout=left)
-        return True
-
-    def _tasks(self) -> set[asyncio.Task[Any]]:
-        lanes = self._lanes.values()
-        own = {lane.task for lane in lanes if lane.task is not None}
-        return own.union(self._background, *(lane.passing for lane in lanes))
 
     # -- private -----------------------------------------------------------------------------------------
 
@@ -501,35 +487,22 @@ class Lanes:
 
     def _kick(self, lane: Lane) -> None:
         if self.is_open and lane.task is None and (lane.waiting or lane.left):
-            lane.task = asyncio.ensure_future(self._worker.work(lane))
-            lane.task.add_done_callback(lambda task: self._rested(lane, task))
+            lane.task = self.background(self._worker.work(lane))
+            lane.task.add_done_callback(lambda _: self._rested(lane))
 
-    def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
+    def _rested(self, lane: Lane) -> None:
         lane.task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a lane failed because of a defect in Hermes", exc_info=error, extra={"action": "lane_defect"})
         self._kick(lane)
         self._forget(lane)
 
     def _pass(self, lane: Lane, row: InboxRow, watcher: Watcher | None) -> None:
-        task = asyncio.ensure_future(self._worker.command(row, watcher, after=set(lane.passing)))
+        task = self.background(self._worker.command(row, watcher, after=set(lane.passing)))
         lane.passing.add(task)
         task.add_done_callback(lambda done: self._passed(lane, done))
 
     def _passed(self, lane: Lane, task: asyncio.Task[None]) -> None:
         lane.passing.discard(task)
         self._forget(lane)
-
-    def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a small task beside the lanes; `drain` waits for it."""
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a background task of the lanes failed", exc_info=error, extra={"action": "lane_defect"})
 
     def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
         """Steer a new message into the running turn, let it wait, or interrupt the turn."""

@@ -18,7 +18,7 @@ from gateway import metrics
 from gateway.inbound.recovery import Recovery, nobody_waits
 from gateway.inbound.stored_message import own_of, source_of
 from gateway.outbound import notices
-from gateway.retry import pause_after, written
+from gateway.retry import pause_after, set_within, written
 from gateway.turns import reply as replies
 from gateway.turns.job_turn import JobEnded
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher
@@ -260,10 +260,8 @@ class LaneWorker:
         if isinstance(error, LeftElsewhere):
             await self._lanes.make_way(error.turn_id)
         if running.tries == _TOLD_AFTER and running.rows:
-            row = running.rows[-1]
-            await self._lanes.tell(
-                running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
-            )  # fmt: skip
+            said, row = notices.elsewhere(), running.rows[-1]
+            await self._lanes.tell(running.source, said, what="elsewhere", occasion=row.id, account=row.account)
         return await self._pause_turn(running, _LONGEST_BUSY)
 
     async def _pause_turn(self, running: RunningTurn, most: float) -> bool:
@@ -273,10 +271,7 @@ class LaneWorker:
     async def _pause(self, tries: int, most: float) -> bool:
         """Wait, a little longer each time; False when the gateway ends: then the rows stay queued."""
         seconds = pause_after(tries, first=_FIRST_PAUSE, longest=most)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.closing.wait()
-        return not self.closing.is_set()
+        return not await set_within(self.closing, seconds)
 
     async def _keep_queued_rows(self, running: RunningTurn) -> bool:
         """Keep only rows that no turn has claimed; claimed rows are recovered with their turn."""

@@ -19,20 +19,20 @@ after a restart; when the clock is set back (`ClockJumps`), the times of waiting
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import metrics
+from gateway.background import BackgroundTasks
 from gateway.config import Platform
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, after_loss, note
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.platforms.connections import adapter_of
-from gateway.retry import pause_after, written
+from gateway.retry import pause_after, set_within, written
 from hermes_agent import process_identity
 from hermes_config.limits import Limits
 from hermes_config.recent import Recent
@@ -197,8 +197,9 @@ class Deliverer:
         """Attempts from their start until their outcome is stored."""
         self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
         """The latest attempts whose outcome is stored, for callers that come late with such an item."""
-        self._deliveries: set[asyncio.Task[str]] = set()
-        self._background: set[asyncio.Task[object]] = set()
+        self._deliveries, self._others = BackgroundTasks(), BackgroundTasks()
+        self.background = self._others.start
+        """Runs a small task; `drain` waits for it."""
         self._loop: asyncio.Task[None] | None = None
 
     # -- start and end -----------------------------------------------------------------------------------
@@ -227,8 +228,8 @@ class Deliverer:
             self.background(live.settle())
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        done = await _finish(self._deliveries, seconds)
-        return await _finish(self._background, max(1.0, until - clock())) and done
+        done = await self._deliveries.finish(seconds, cancel=True)
+        return await self._others.finish(max(1.0, until - clock()), cancel=True) and done
 
     # -- from turns --------------------------------------------------------------------------------------
 
@@ -250,17 +251,6 @@ class Deliverer:
 
     def forget(self, key: str) -> None:
         self._live.pop(key, None)
-
-    def background(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a small task; `drain` waits for it."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background_done)
-
-    def _background_done(self, task: asyncio.Task[object]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a background task of the deliverer failed", exc_info=error, extra={"action": "delivery.defect"})
 
     async def say(self, new_item: NewOutboxItem) -> OutboxItem:
         """Put an item into the outbox, to be sent in its order."""
@@ -296,9 +286,7 @@ class Deliverer:
                     extra={"action": "delivery.defect"},
                 )
                 pause = max(1.0, self._poll_seconds)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
+            await set_within(self._woken, pause)
 
     async def _claim(self) -> int:
         """Claim and start the items that are due; returns how many."""
@@ -369,18 +357,16 @@ class Deliverer:
         if self._known(item):
             return None
         self._in_hand.add((item.id, item.attempts))
-        task = asyncio.create_task(self._deliver(item), name=f"delivery {item.id}")
-        self._deliveries.add(task)
+        task = self._deliveries.start(self._deliver(item), name=f"delivery {item.id}")
         self._reach.begun(item.platform)
-        task.add_done_callback(lambda done: self._ended(item, done))
+        task.add_done_callback(lambda _: self._ended(item))
         return task
 
     def _known(self, item: OutboxItem) -> bool:
         attempt = (item.id, item.attempts)
         return attempt in self._in_hand or attempt in self._settled
 
-    def _ended(self, item: OutboxItem, task: asyncio.Task[str]) -> None:
-        self._deliveries.discard(task)
+    def _ended(self, item: OutboxItem) -> None:
         if self._reach.ended(item.platform):
             self.wake()  # the platform is below its limit again
 
@@ -473,21 +459,6 @@ class Deliverer:
             if state not in ("later", "again", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
-
-
-async def _finish(tasks: set[asyncio.Task[Any]], seconds: float) -> bool:
-    """Wait for tasks and the tasks that they start; cancel those that are not done in time."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while tasks:
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            late = list(tasks)
-            for task in late:
-                task.cancel()
-            await asyncio.wait(late, timeout=1.0)
-            return False
-        await asyncio.wait(list(tasks), timeout=left)
-    return True
 
 
 def _chat(item: OutboxItem) -> tuple[str, str, str]:

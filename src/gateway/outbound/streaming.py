@@ -24,6 +24,7 @@ from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces, thread_of
 from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
+from gateway.retry import set_within
 from gateway.turns import reply
 from hermes_agent.text import brief
 from hermes_config.sections import PlatformDisplay
@@ -239,14 +240,9 @@ class Draft:
                 least = max(self._display.interval, self._adapter.edit_pause(chat), self._adapter.flood.left(chat))
                 pause = least if self._item else _DRAFT_SECONDS
                 await self._changed.wait()
-                await self._over_within(pause)
+                await set_within(self._over, pause)
         except StateError as error:
             log.warning("a draft is no longer updated: %s", error, extra={"action": "draft.store"})
-
-    async def _over_within(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
 
     async def _bring_up_to_date(self) -> bool:
         """Show new text; False when the draft should stop."""

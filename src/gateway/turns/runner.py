@@ -273,8 +273,7 @@ class TurnRunner:
 
     async def _tell(self, running: RunningTurn, what: str, occasion: str, text: str) -> None:
         """Send a notice to the turn's chat, once."""
-        account = running.rows[-1].account if running.rows else ""
-        await self._deliverer.say(notices.to_chat(what, occasion, text, running.source, account=account))
+        await self._deliverer.say(notices.to_chat(what, occasion, text, running.source, account=running.account))
 
     async def _shown(self, running: RunningTurn) -> ChatStream | None:
         """The watcher that streams the answer into its chat; None where it is held or the platform cannot show it."""

@@ -114,6 +114,11 @@ class RunningTurn:
     """Until when it last waited for a person, by the same clock."""
 
     @property
+    def account(self) -> str:
+        """Our account in its chat, as far as its messages say."""
+        return self.rows[-1].account if self.rows else ""
+
+    @property
     def started(self) -> bool:
         return self.work is not None
 
@@ -208,7 +213,6 @@ def turn_request(
 ) -> TurnRequest:
     """What the agent is asked to do with the turn's rows, and whom it tells."""
     route = running.route
-    account = running.rows[-1].account if running.rows else ""
     job = str(running.own.get("name") or "")
 
     def make_reply(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
@@ -216,8 +220,8 @@ def turn_request(
             return None  # a terminal's turn that is recovered here: it has no chat
         stands = "" if shown is None else shown.shown
         return reply.make_reply(
-            work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands, job=job,
-            held=running.held,
+            work, ending, source=running.source_for(work), account=running.account, sender=holder, shown=stands,
+            job=job, held=running.held,
         )  # fmt: skip
 
     def began(work: Work) -> None:
