@@ -58,7 +58,7 @@ class Limits(Section):
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
     refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
     turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is given up with a visible notice")
-    turn_alone_ms: int = _limit(500, "ms", "the next of the turns that lost two processes is recovered", minimum=0)
+    turn_alone_ms: int = _limit(2_000, "ms", "the next of the turns that lost two processes is recovered", minimum=0)
     turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
     dead_letters: int = _limit(1_000, "items", "the oldest dead letters are removed, and the event log says so")

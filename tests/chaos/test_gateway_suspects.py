@@ -46,8 +46,45 @@ def test_one_turn_that_kills_the_gateway_costs_itself_alone(tmp_path: Path) -> N
         for one in others:
             one.expect("Here you are.")
         scene.stop()
-    assert lives == 4
+    assert lives == 5, "its own, one in which all were recovered together, and two in which it ran alone"
     db = SessionDB(tmp_path / "home" / "state.db")
     states = sorted(turn.state for turn in db.turns.list())
     db.close()
     assert states == ["done"] * 4 + ["given_up"]
+
+
+def test_turns_that_others_kill_again_and_again_are_answered(tmp_path: Path) -> None:
+    """The process is killed from outside, five times while turns run: no turn is to blame, and each gets its answer."""
+    fake, model = FakeTelegram(flood=OFF), ScriptedModel(improvise=improvise)
+    home = tmp_path / "home"
+    with Scenario(fake, model, home=home, config={"auto_title": False}, seconds=60.0) as scene:
+        people = [scene.owner(f"person{number}") for number in range(6)]
+        scene.start()
+        for one in people:
+            one.say("hello")
+        attempts = 0
+        for _ in range(5):
+            until = time.monotonic() + 30.0
+            while (now := _attempts(home)) <= attempts or now < len(people):
+                assert time.monotonic() < until, scene.log()
+                time.sleep(0.02)
+            attempts = now
+            scene.kill()
+            scene.start(wait=False)
+        for one in people:
+            one.expect("Here you are.")
+        scene.stop()
+    db = SessionDB(home / "state.db")
+    turns = db.turns.list()
+    died = max(db.turns.deaths(turn, turn.attempt - 1).all for turn in turns)
+    db.close()
+    assert [turn.state for turn in turns] == ["done"] * 6
+    assert died >= 3, "otherwise nothing was shown: it would not have been given up before"
+
+
+def _attempts(home: Path) -> int:
+    db = SessionDB(home / "state.db")
+    try:
+        return sum(turn.attempt for turn in db.turns.list())
+    finally:
+        db.close()

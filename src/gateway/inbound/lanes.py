@@ -270,6 +270,12 @@ class Lanes:
         return self.running(route) is not None
 
     @property
+    def recovering(self) -> int:
+        """How many turns of dead processes run or wait to be recovered."""
+        lanes = self._lanes.values()
+        return sum(len(lane.left) + (lane.turn is not None and lane.turn.left is not None) for lane in lanes)
+
+    @property
     def active(self) -> int:
         """How many turns are running."""
         return len(self.turns)

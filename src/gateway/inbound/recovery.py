@@ -63,14 +63,14 @@ class Recovery:
         self._services, self._commands, self.tell = services, commands, tell
 
     def abandoned(self) -> list[Turn]:
-        """Running turns whose process is dead. Blocks."""
+        """Running turns whose process is dead, those with the fewest attempts first. Blocks."""
         db = self._services.db
         found = []
         for turn in db.turns.running():
             lease = None if turn.route is None else db.leases.get(turn.conversation_id)
             if turn.route is not None and (lease is None or process_identity.is_gone(lease.holder)):
                 found.append(turn)
-        return found
+        return sorted(found, key=lambda turn: turn.attempt)
 
     async def answered(self) -> list[Turn]:
         """Waiting turns whose question was answered; turns whose question was closed without an answer are ended.

@@ -47,7 +47,7 @@ _TOLD_AFTER = 6
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
 _ORDER_SECONDS = 5.0
 _SUSPECT = 2
-"""A turn under which so many processes died may have killed them."""
+"""Turns under which so many processes died are recovered one after the other."""
 
 
 class LaneWorker:
@@ -161,15 +161,25 @@ class LaneWorker:
     async def _apart(self, turn: Turn) -> AsyncIterator[None]:
         """Recover turns under which processes died one after the other, a moment apart.
 
-        One of them may have killed the process. Recovered together, all of them would be given up for the fault of one;
-        one by one, the others come to their end.
+        One of them may have killed the process, or none did. Recovered together, all of them would be given up for the
+        fault of one; one by one, the others come to their end. A death does not count against a turn beside which other
+        recovered turns ran.
         """
         db = self._services.db
-        if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
+        died = (await look(db, db.turns.deaths, turn, turn.attempt)).all
+        if died < _SUSPECT:
+            if died and self._lanes.recovering > 1:
+                await asyncio.to_thread(db.turns.accompanied, turn)
             yield
             return
         async with _slot(self._suspects) as release:
-            timer = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, release)
+
+            def next_begins() -> None:
+                release()
+                if self._lanes.recovering > 1:
+                    self._lanes.background(asyncio.to_thread(db.turns.accompanied, turn))
+
+            timer = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, next_begins)
             try:
                 yield
             finally:

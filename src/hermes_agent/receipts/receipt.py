@@ -216,7 +216,8 @@ def _attempts(turn: Turn, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
             if event.kind == "turn.woken":
                 why = "it was asked to go on" if detail.get("question") == SET_ASIDE else "its question was answered"
             yield {"attempt": known, "at": event.at, "why": why}
-        left = event.kind == "turn.left"
+        if event.kind != "turn.accompanied":
+            left = event.kind == "turn.left"
     for number in range(known + 1, turn.attempt + 1):
         yield {"attempt": number, "at": None, "why": "not known any more"}
 

@@ -36,6 +36,8 @@ _EMPTY_TRIES = 2
 _BAD_CALLS = 3
 _SAME_CALLS = 10
 """How many steps in a row may make the same calls with the same results."""
+_UNSURE = 3
+"""A turn that ran beside other suspects each time is given up after so many times `limits.turn_attempts` deaths."""
 NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
 _ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
 
@@ -67,10 +69,12 @@ async def run(
 async def recover(turn: TurnRun) -> dict[str, Any] | None:
     """Finish a turn whose process was lost; None if there is nothing left to answer."""
     db, journal = turn.setup.db, turn.journal
-    most = db.limits.turn_attempts
-    lost = journal.work.turn.attempt - 1 - await asyncio.to_thread(db.turns.times_left, journal.work.turn)
-    if lost >= most:
-        said = f"This turn was given up: the process was lost {most} times while it ran."
+    most, unfinished = db.limits.turn_attempts, journal.work.turn
+    died = await asyncio.to_thread(db.turns.deaths, unfinished, unfinished.attempt - 1)
+    if died.blamed >= most or died.all >= most * _UNSURE:
+        said = (
+            f"This turn was given up: the process was lost {died.all} times while it ran. To try again, send it again."
+        )
         reply = turn.reply_for("given_up", _ended(turn, said, "given_up", partial=True))
         await recovery.close(db, journal, "given_up", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
         turn.agent.tell_status("warn", said)

@@ -127,6 +127,7 @@ def _clock(at: float) -> str:
 
 
 def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
+    moments = tuple(one for one in moments if one.what != "turn.accompanied")  # it matters only to recovery
     finished = {one.ref for one in moments if (one.where, one.what) == ("effect", "finished")}
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
     happened = {(one.where, one.what) for one in moments}

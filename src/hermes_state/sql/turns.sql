@@ -14,7 +14,9 @@ RETURNING {columns}
 SELECT COUNT(*) FROM turns WHERE conversation_id = ? AND state = 'done'
 
 -- name: times_left
-SELECT COUNT(*) FROM events WHERE conversation_id = ? AND turn_id = ? AND kind IN ('turn.left', 'turn.waiting')
+SELECT kind, COUNT(*) FROM events
+WHERE conversation_id = ? AND turn_id = ? AND kind IN ('turn.left', 'turn.waiting', 'turn.accompanied')
+GROUP BY kind
 
 -- name: wait
 -- Nobody works on it until its question is answered.

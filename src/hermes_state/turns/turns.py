@@ -6,15 +6,16 @@ change checks it in the same transaction, so an attempt that lost the lease writ
 `commit_in` ends a good turn in one transaction: the last message rows, usage, the outbox item, the inbox rows' outcome,
 the turn's state and the event. When a turn's process died, `resume_in` continues the turn under a new fence; the
 transcript and the effect marks say how far it came. After `limits.turn_attempts` processes have died under it, the turn
-has to be given up, so that one poisoned message cannot kill the gateway for ever. A process that shuts down normally
-releases its turn (`leave_in`), which does not count as a failed attempt.
+has to be given up, so that one poisoned message cannot kill the gateway for ever. Two kinds of attempts do not count:
+a process that shuts down normally releases its turn (`leave_in`), and beside an `accompanied` turn other recovered
+turns ran, one of which may have killed the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_state import columns
 from hermes_state.conversations import transcript
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
 SET_ASIDE = "set aside"
 """The `reason` of a turn that waits for /catchup; other waiting turns have the id of their question there."""
 EndState = Literal["done", "failed", "cancelled", "given_up"]
+
+
+class Deaths(NamedTuple):
+    """How many processes died under a turn, and under how many of them it may be to blame."""
+
+    all: int
+    blamed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +221,16 @@ class Turns(StorePart):
 
         return self._store.engine.write(run)
 
-    def times_left(self, turn: Turn) -> int:
-        """How many attempts were released normally; under each other ended attempt a process died."""
-        asked = (turn.conversation_id, turn.id)
-        return int(scalar(self._rows(Q.times_left, asked)))
+    def deaths(self, turn: Turn, attempts: int) -> Deaths:
+        """How many processes died under its first `attempts` attempts; the others released it normally."""
+        seen = {str(kind): int(count) for kind, count in self._rows(Q.times_left, (turn.conversation_id, turn.id))}
+        beside = seen.pop("turn.accompanied", 0)
+        died = attempts - sum(seen.values())
+        return Deaths(died, died - beside)
+
+    def accompanied(self, turn: Turn) -> None:
+        """Note that other suspects run beside this attempt: should its process die, nobody knows which one did it."""
+        self._store.engine.write(lambda conn: self._event(conn, turn, turn.id, "turn.accompanied"))
 
     def abandoned_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a dead process left running, for the holder of a lease that was just taken.
