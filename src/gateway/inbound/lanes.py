@@ -270,10 +270,9 @@ class Lanes:
         return self.running(route) is not None
 
     @property
-    def recovering(self) -> int:
+    def to_recover(self) -> int:
         """How many turns of dead processes run or wait to be recovered."""
-        lanes = self._lanes.values()
-        return sum(len(lane.left) + (lane.turn is not None and lane.turn.left is not None) for lane in lanes)
+        return self._worker.recovering + sum(len(lane.left) for lane in self._lanes.values())
 
     @property
     def active(self) -> int:

@@ -62,6 +62,8 @@ class LaneWorker:
         """Set when the gateway ends, so that no pause lasts longer."""
         self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
         self._suspects = asyncio.Semaphore(1)
+        self.recovering = 0
+        """How many turns of dead processes are being recovered, one of each lane at most."""
         self.waited_for: set[TurnId] = set()
         """Turns of dead processes for whose end another route of the conversation waits."""
         most = services.settings.max_concurrent_sessions
@@ -75,7 +77,11 @@ class LaneWorker:
                 if lane.passing:
                     await asyncio.wait(lane.passing)  # commands that came earlier end first
                 elif lane.left:
-                    await self._recover(lane, lane.left.popleft())
+                    self.recovering += 1
+                    try:
+                        await self._recover(lane, lane.left.popleft())
+                    finally:
+                        self.recovering -= 1
                 elif lane.waiting:
                     await self._next(lane)
                 else:
@@ -168,7 +174,7 @@ class LaneWorker:
         db = self._services.db
         died = (await look(db, db.turns.deaths, turn, turn.attempt)).all
         if died < _SUSPECT:
-            if died and self._lanes.recovering > 1:
+            if died and self._lanes.to_recover > 1:
                 await asyncio.to_thread(db.turns.accompanied, turn)
             yield
             return
@@ -176,7 +182,7 @@ class LaneWorker:
 
             def next_begins() -> None:
                 release()
-                if self._lanes.recovering > 1:
+                if self._lanes.to_recover > 1:
                     self._lanes.background(asyncio.to_thread(db.turns.accompanied, turn))
 
             timer = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, next_begins)
