@@ -444,8 +444,9 @@ def doubt(db: SessionDB, job: Job) -> str:
     return f"Nobody has written to Hermes in {goes_to(job)} yet, so it may be the wrong chat."
 
 
-def outcome_line(row: Occurrence, zone: str) -> str:
+def outcome_line(row: Occurrence) -> str:
     """One occurrence in one line."""
+    zone = row.zone
     at = schedules.wall_clock(float(row.about.get("instant") or row.received_at), zone)
     if row.about.get("missed"):
         return f"{at}  missed: {gap(row.about['missed'], zone)}"

@@ -133,7 +133,7 @@ def sweep(store: str | Path, folder: Path, transition: Transition, wanted: list[
                 totals[outcome] += count
         busy = max(found, key=lambda job: len({row.outcome for row in db.jobs.ledger(job.id, limit=_PRINTED)}))
         for row in db.jobs.ledger(busy.id, limit=_PRINTED)[::-1]:
-            print(f"  {busy.expression}  {jobs.outcome_line(row, transition.zone)}")
+            print(f"  {busy.expression}  {jobs.outcome_line(row)}")
         counted = ", ".join(f"{count:,} {name}" for name, count in sorted(totals.items()) if count)
         where = f"{transition.zone} {schedules.written(transition.instant)}"
         return f"{where}: {len(found)} schedules, {counted}; kill -9 ×{pair.kills}"

@@ -75,10 +75,10 @@ def _ledger(ctx: CommandContext, wanted: str) -> str:
     from hermes_agent import jobs
 
     named = wanted.strip()
-    whose = [jobs.find(ctx.db, named, ctx.person)] if named else ctx.db.jobs.list(person_id=ctx.person.id, done=True)
-    rows = [(row, job) for job in whose for row in ctx.db.jobs.ledger(job.id, limit=_SHOWN)]
-    rows.sort(key=lambda pair: (float(pair[0].about.get("instant") or pair[0].received_at), pair[0].id), reverse=True)
-    return "\n".join(f"{jobs.outcome_line(row, job.zone)}  {job.name}" for row, job in rows[:_SHOWN]) or "No runs yet."
+    job_id = jobs.find(ctx.db, named, ctx.person).id if named else None
+    rows = ctx.db.jobs.ledger(job_id, person_id=ctx.person.id, limit=_SHOWN)
+    newest = sorted(rows, key=lambda row: (float(row.about.get("instant") or row.received_at), row.id), reverse=True)
+    return "\n".join(f"{jobs.outcome_line(row)}  {row.about.get('name', '')}" for row in newest) or "No runs yet."
 
 
 def _aim(args: str) -> tuple[str, str]:

@@ -156,7 +156,7 @@ def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         ("goes to", jobs.goes_to(job)), ("script", task.get("script")), ("model", task.get("model")),
         ("tools", ", ".join(task.get("toolsets") or ())), ("budget", f"${budget}" if budget else ""),
         ("if missed", job.missed), ("person", job.person_id), ("made", schedules.wall_clock(job.made_at, job.zone)),
-        *(("run", jobs.outcome_line(run, job.zone)) for run in runs),
+        *(("run", jobs.outcome_line(run)) for run in runs),
     )  # fmt: skip
     body = str(task.get("text") or task.get("prompt") or "")
     document = _document(job) | {"runs": [_run_document(db, run) for run in runs]}
@@ -201,15 +201,12 @@ def taken_lines(done: jobs_file.Taken) -> list[str]:
 def _ledger(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     job_id = _id_in_ledger(db, args.job) if args.job else None
     runs = db.jobs.ledger(job_id, before=args.before, limit=args.limit)
-    known: dict[str, Job | None] = {}
     rows = []
     for run in sorted(runs, key=lambda run: -float(run.about.get("instant") or run.received_at)):
-        whose = known.setdefault(run.job_id, db.jobs.get(run.job_id))
-        zone = "UTC" if whose is None else whose.zone
-        due = schedules.wall_clock(float(run.about.get("instant") or run.received_at), zone)
+        due = schedules.wall_clock(float(run.about.get("instant") or run.received_at), run.zone)
         gone = run.about.get("missed")
         why = run.error or run.reason
-        said = jobs.gap(gone, zone) if gone else why if run.outcome == "failed" and why else _answer(db, run) or why
+        said = jobs.gap(gone, run.zone) if gone else why if run.outcome == "failed" and why else _answer(db, run) or why
         name, said = str(run.about.get("name") or "—"), output.beginning(said or "—")
         rows.append((due, run.outcome, name, said, run.session_id or "—"))
     notes = _notes()

@@ -52,13 +52,18 @@ UPDATE inbox SET state = 'silent', reason = ?, ended_at = ? WHERE job_id = ? AND
 
 -- let: occurrence
 SELECT i.id, i.job_id, i.message_id, i.state, i.reason, i.received_at, i.ended_at, i.turn_id, i.payload, t.state,
-    t.session_id, o.state, o.error, o.payload
-FROM inbox i LEFT JOIN turns t ON t.id = i.turn_id
+    t.session_id, o.state, o.error, o.payload, j.zone
+FROM inbox i LEFT JOIN jobs j ON j.id = i.job_id LEFT JOIN turns t ON t.id = i.turn_id
     LEFT JOIN outbox o ON o.dedup_key = CASE WHEN i.turn_id IS NULL THEN i.message_id ELSE 'answer:' || i.turn_id END
 
 -- name: ledger
 {occurrence}
 WHERE i.job_id = ? AND i.id < ? ORDER BY i.id DESC LIMIT ?
+
+-- name: ledger_of_person
+-- Of jobs that exist.
+{occurrence}
+WHERE j.person_id = ? AND i.id < ? ORDER BY i.id DESC LIMIT ?
 
 -- name: whole_ledger
 {occurrence}

@@ -9,7 +9,7 @@ own ids (`hermes:job:ID:run:INSTANT`, `hermes:job:ID:catchup:INSTANT`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from hermes_state import columns
@@ -98,7 +98,9 @@ class Occurrence:
     session_id: str | None
     delivery: str | None
     error: str | None
-    text: str = field(default="")
+    text: str
+    zone: str
+    """Of its job; UTC of a job that was removed."""
 
     @property
     def outcome(self) -> str:
@@ -248,11 +250,21 @@ class Jobs(StorePart):
     # -- reads -------------------------------------------------------------------------------------------
 
     def ledger(
-        self, job_id: str | None = None, *, before: int | None = None, limit: int = 50
+        self,
+        job_id: str | None = None,
+        *,
+        person_id: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
     ) -> tuple[Occurrence, ...]:
-        """Occurrences of one job or of all, newest first; `before` is a row's id, for the next page."""
+        """Occurrences of one job, of one person's or of all, newest first; `before` is a row's id: the next page."""
         top = columns.NO_LIMIT if before is None else before
-        found = self._rows(Q.ledger, (job_id, top, limit)) if job_id else self._rows(Q.whole_ledger, (top, limit))
+        if job_id:
+            found = self._rows(Q.ledger, (job_id, top, limit))
+        elif person_id:
+            found = self._rows(Q.ledger_of_person, (person_id, top, limit))
+        else:
+            found = self._rows(Q.whole_ledger, (top, limit))
         return tuple(map(_occurrence, found))
 
     def wrote(
@@ -308,7 +320,7 @@ def _as_read(job: Job) -> tuple[Any, ...]:
 
 def _occurrence(row: Row) -> Occurrence:
     about = columns.decode_object(row[8]).get("own") or {}
-    facts: Row = (*row[:8], about, *row[9:13], _text_of(row[13]))
+    facts: Row = (*row[:8], about, *row[9:13], _text_of(row[13]), row[14] or "UTC")
     return Occurrence(*facts)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
 
+from hermes_agent import jobs
 from hermes_agent.commands import registry
 from hermes_agent.commands.base import Surface, Why
 from hermes_agent.commands.registry import Invocation, parse
@@ -24,6 +25,7 @@ from hermes_state.ids import PersonId, SessionId, SessionKey
 from hermes_state.people.people import Person
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import Address
+from hermes_state.turns.jobs import Step
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import PluginHome, plugin_home
 from hermes_testing.scripted.model import ScriptedModel, say
@@ -592,3 +594,15 @@ def test_the_owner_holds_chats_and_decides_at_a_terminal(place: Place, db: Sessi
     assert place.type(f"/held drop {second.id}").startswith("Dropped.")
     assert "already decided: not sent: dropped by " in place.type(f"/held send {second.id}")
     assert "/hold is not for members" in Place(db, somebody(db)).type("/hold on telegram:42")
+
+
+def test_the_ledger_shows_the_newest_runs_of_a_person_with_very_many_reminders(place: Place) -> None:
+    db, kept = place.db, list[str]()
+    for number in range(101):
+        place.type(f"/remind in 1 hour number {number} --to telegram:42")
+        (job,) = db.jobs.list(person_id=place.person.id)
+        kept.append(job.name)
+        row = jobs.row_of(job, job.next_at or 0.0, late_after=1e12)
+        assert db.jobs.settle([Step(job, [row], None)]) == 1
+    shown = place.type("/cron ledger").splitlines()
+    assert [line.rpartition("answered")[2].strip() for line in shown] == kept[:-16:-1]

@@ -16,7 +16,7 @@ def cronjob(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     if person is None:
         return ToolResult("Jobs belong to a person, and this conversation has none.", is_error=True)
     if action == "list":
-        found = ctx.db.jobs.list(person_id=person.id)
+        found = ctx.db.jobs.list(person_id=person.id, limit=ctx.db.limits.jobs)
         return ToolResult("\n".join(map(jobs.line, found)) or "There are no jobs.")
     if action != "add":
         return ToolResult(jobs.act(ctx.db, action, jobs.find(ctx.db, args.get("id") or "", person)))
