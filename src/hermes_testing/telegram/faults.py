@@ -8,7 +8,8 @@
 |---|---|
 | `drop_before` | the connection closes and nothing was done |
 | `drop_after` | it was done, and the connection closes without an answer |
-| `delay` | the answer takes `seconds` longer |
+| `delay` | it is done `seconds` later |
+| `late` | it is done at once, and the answer takes `seconds` longer |
 | `error` | `status` (500, 502, 504) from whatever stands before Telegram; nothing was done |
 | `flood` | 429 with `retry_after=seconds`, whatever the rules say |
 | `duplicate` | `getUpdates`: every update of the answer twice |
@@ -35,7 +36,7 @@ from hermes_testing.telegram.answers import Json, too_many_requests
 from hermes_testing.telegram.world import FakeChat, UpdateQueue
 
 FaultKind = Literal[
-    "drop_before", "drop_after", "delay", "error", "flood", "duplicate", "reorder", "redeliver", "malformed"
+    "drop_before", "drop_after", "delay", "late", "error", "flood", "duplicate", "reorder", "redeliver", "malformed"
 ]
 _ON_UPDATES = ("duplicate", "reorder", "redeliver", "malformed")
 

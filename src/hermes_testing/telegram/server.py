@@ -196,6 +196,7 @@ class FakeTelegram(TelegramControl):
         else:
             result = self._methods.call(method, parameters)
         call.done, call.result = True, brief(result)
+        await asyncio.sleep(sum(fault.seconds for fault in faults if fault.kind == "late"))
         if result is None or "drop_after" in call.faults:
             return await self._cut(request)
         call.code, call.answered = 200, True

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
-from hermes_testing.telegram.faults import OFF
+from hermes_testing.telegram.faults import OFF, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,19 @@ def test_blanks_and_length_do_not_hide_the_command_from_the_buttons() -> None:
         assert "⟨3,499 empty lines⟩" in whole and "⟨8,000 blanks⟩" in whole and "⟨U+3164⟩⟨U+2800⟩" in whole
         ada.say("no", reply_to=asked.id)
         ada.expect("Denied: rm -rf important;")
+        ada.expect("I left it.")
+
+
+def test_a_reply_that_is_faster_than_telegrams_answer_still_answers_the_question() -> None:
+    with Scenario(
+        FakeTelegram(flood=OFF), ScriptedModel(WIPE, say("I left it.")), config={"auto_title": False}
+    ) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        scene.fake.faults(Fault("late", method="sendMessage", times=1, seconds=2))
+        ada.say("tidy up")
+        ada.say("no", reply_to=ada.expect("rm -rf old").id)
+        ada.expect("Denied: rm -rf old")
         ada.expect("I left it.")
 
 
