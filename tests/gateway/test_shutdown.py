@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.support.gateways import PretendGateway
 
+from gateway.background import BackgroundTasks
 from gateway.inbound import lanes
 from gateway.inbound.lanes import Lanes
-from gateway.outbound import deliverer
 from gateway.outbound.deliverer import Deliverer
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
@@ -47,18 +47,18 @@ def test_what_follows_deliveries_has_what_they_left_of_the_time(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float] = []
-    finish = deliverer._finish
+    finish = BackgroundTasks.finish
 
-    async def recorded(tasks: set[asyncio.Task[object]], seconds: float) -> bool:
+    async def recorded(tasks: BackgroundTasks, seconds: float, *, cancel: bool = False) -> bool:
         given.append(seconds)
         await asyncio.sleep(0.05)
-        return await finish(tasks, seconds)
+        return await finish(tasks, seconds, cancel=cancel)
 
     async def go() -> None:
         async with PretendGateway(db, home, gateway={"drain_seconds": 300}) as here:
-            monkeypatch.setattr(deliverer, "_finish", recorded)
+            monkeypatch.setattr(BackgroundTasks, "finish", recorded)
             await here.parts.deliverer.drain(100.0)
-            monkeypatch.setattr(deliverer, "_finish", finish)
+            monkeypatch.setattr(BackgroundTasks, "finish", finish)
 
     asyncio.run(go())
     assert given[0] == 100.0 and given[1] <= 99.96

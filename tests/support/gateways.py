@@ -109,7 +109,7 @@ class PretendGateway:
     async def quiet(self, *, seconds: float = 10.0) -> None:
         """Until no lane has anything to do and all that is owed was delivered."""
         await self.until(
-            lambda: not self.parts.lanes._tasks() and not self._db.outbox.counts().keys() & {"pending", "sending"},
+            lambda: not self.parts.lanes._tasks and not self._db.outbox.counts().keys() & {"pending", "sending"},
             seconds=seconds,
         )
 
