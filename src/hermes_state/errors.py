@@ -20,7 +20,7 @@ class IntegrityError(StateError):
 class SessionNotFound(StateError):
     """No such session."""
 
-    default_hint = "`hermes sessions list` shows what there is."
+    default_hint = "`hermes sessions list` shows all sessions."
 
 
 class InvalidValue(StateError, ValueError):
@@ -78,7 +78,7 @@ class TooManyProcesses(StateError):
 
 
 class TooManyChildren(StateError):
-    """As many children of the conversation are at work as it may have; nothing was stored."""
+    """The conversation has as many running children as the limits allow; nothing was stored."""
 
 
 class StoreBusy(StateError):

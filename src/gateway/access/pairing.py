@@ -28,7 +28,7 @@ LENGTH = 8
 
 
 class WrongCode(HermesError):
-    """Nobody who waits has this code."""
+    """No waiting request has this code."""
 
 
 class PairingLocked(HermesError):

@@ -28,7 +28,7 @@ _HEADINGS = {
     "plugin": "Hermes wants to use a tool of a plug-in",
     "mcp": "Hermes wants to use a tool of an MCP server",
     "reach": "Hermes wants to reach something that you have not named",
-    "spend": "Hermes wants to make a model call that costs much",
+    "spend": "Hermes wants to make an expensive model call",
 }
 SAID: Final[dict[Choice, str]] = {
     "task": "allowed for this task",

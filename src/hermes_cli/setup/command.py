@@ -50,9 +50,11 @@ def register(parser: Parser) -> None:
     parser.add_argument("--token", metavar="WHERE", help=f"the token of the platform: {prompts.SECRET_FROM}")
     parser.add_argument("--owner", metavar="ID", help="your id on the platform")
     parser.add_argument(
-        "--approvals", choices=("manual", "off"), help="ask before risky actions, or refuse what leaves the sandbox"
+        "--approvals",
+        choices=("manual", "off"),
+        help="manual: ask before risky actions; off: never ask, and refuse what would leave the sandbox",
     )
-    parser.add_argument("--budget-day", metavar="USD", help="daily spending limit of all people; none: no limit")
+    parser.add_argument("--budget-day", metavar="USD", help="daily limit for all people together; none: no limit")
     parser.set_defaults(run=_setup)
 
 
