@@ -1,9 +1,9 @@
 """`GatewayRunner`: puts the gateway's parts together, starts and stops them, and closes conversations.
 
 The parts do the work (`docs/contributors/gateway.md`); this module holds /new, the expiry of conversations, the end of
-the process, and the steps after a turn. The seeds fix its names: they build a runner without `__init__` and call its
-methods, so every attribute has a default on the class, and hooks, sleep and status are looked up on their modules at
-each call.
+the process, and the steps after a turn. The seeds (tests of the specification) fix its names: they build a runner
+without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and status are
+looked up on their modules at each call.
 """
 
 from __future__ import annotations

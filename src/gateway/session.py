@@ -1,4 +1,4 @@
-"""The seeds' address of `SessionStore` and its data; the code is in `gateway.routes`."""
+"""`SessionStore` and its data, where tests of the specification import them; the code is in `gateway.routes`."""
 
 from gateway.routes.compat import AsyncSessionStore, SessionStore
 from gateway.routes.keys import build_session_key, is_shared_multi_user_session

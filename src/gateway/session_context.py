@@ -1,4 +1,4 @@
-"""The seeds' address for a turn's identity, which lives in `hermes_agent.context`."""
+"""A turn's identity, at the address that tests of the specification import; the code is in `hermes_agent.context`."""
 
 from hermes_agent.context import get_session_env, set_current_session_id
 

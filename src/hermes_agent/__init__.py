@@ -2,7 +2,9 @@
 
 Start reading at `agent` (`AIAgent`, the class that other packages call), then `turn.run`. The chapters: `turn`,
 `prompt` (the bytes of a request), `models` (providers), `compression`, `tools`, `approvals` (permission), `execution`
-(running commands), `commands` (slash commands). `AIAgent` is imported on first use, so `import hermes_agent` is cheap.
+(running commands), `commands` (slash commands), `knowledge` (memory and skills), `mcp` (tools of MCP servers), `web`,
+`media` (voice and pictures), `receipts` (what a turn did). `AIAgent` is imported on first use, so `import hermes_agent`
+is cheap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Delegated work: the child conversations of a turn, and how a process runs them.
 
-`Delegation` is what the tool `delegate_task` works with: it creates the children of one call and waits for them;
-their rows and the way of their results are in `hermes_state.turns.children`. `run_call` runs the children of a call
-in this process, beside everything else, so many at a time; it serves the call that waits, and children whose process
+`Delegation` is what the tool `delegate_task` works with: it creates the children of one call and waits for them; their
+rows, and how results get back, are in `hermes_state.turns.children`. `run_call` runs the children of a call in this
+process, a limited number at a time, while other turns go on; it serves the call that waits, and children whose process
 died. A child is an agent of its own on a conversation of its own. It claims its inbox row like any turn, so no other
 process can run it, too; a child that another process runs is only watched. Its questions for permission go to the
 person and chat of its parent.

@@ -1,9 +1,9 @@
 """The inventory of a home: whether Hermes uses each setting, variable, job, server, hook and plug-in in it.
 
 A home of hermes-agent holds more than Hermes uses. Each entry is *used*, *not used (harmless)*, or *not used and unsafe
-to ignore*: a person relies on it silently. Such an entry is a restriction (an isolating backend, a blocking hook, an
-approval, an allowlist) or unattended work (a job, a webhook). Hermes does not start until every unsafe entry is named
-under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
+to ignore*: a person may rely on it without knowing. Such an entry is a restriction (an isolating backend, a blocking
+hook, an approval, an allowlist) or unattended work (a job, a webhook). Hermes does not start until every unsafe entry
+is named under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
 
 `inventory` makes the one table that `hermes import hermes --dry-run`, `hermes config check` and `hermes doctor` print.
 Only names are in it, never values, which may be secrets; a backend and the schedule of a job are the exceptions.

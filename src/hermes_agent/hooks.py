@@ -1,4 +1,4 @@
-"""The plug-in hooks that a turn calls (contract §2.3).
+"""The plug-in hooks that a turn calls.
 
 `invoke_hook` is looked up on the module at call time, so that plug-ins loaded later and tests that replace it are seen.
 Hooks run outside the event loop, for at most `limits.hook_ms`, so a hook that fails or hangs cannot break a turn or

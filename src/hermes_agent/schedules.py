@@ -1,4 +1,4 @@
-"""Schedules: a person's words as instants, and what became of the instants while nobody looked.
+"""Schedules: reads a person's text as a schedule, computes its instants, and says which are due or were missed.
 
 A schedule is a cron expression in a zone, an interval, or one instant. Cron times are wall-clock times of the zone.
 When the clock jumps over one, it happens once, at the first minute after the jump; when it comes twice, the first one

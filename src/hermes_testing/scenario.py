@@ -10,8 +10,8 @@
         ada.expect_silence(after=ada.messages()[-1].id)
 
 The fake and the model live in this process and outlive the gateway, as Telegram and a provider do. The home is a
-temporary one with a `config.yaml` and a `.env` written at each start. Every wait has an end, and what fails says the
-last lines of the gateway's own words. Only the processes a scenario started are ended by it.
+temporary one with a `config.yaml` and a `.env` written at each start. Every wait has a time limit, and a failure
+shows the last lines of the gateway's output. A scenario ends only the processes that it started.
 
 Limits: one gateway at a time, on POSIX systems. The model is reached over its socket (`ScriptedModel.served()`).
 """

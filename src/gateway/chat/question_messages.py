@@ -1,7 +1,7 @@
 """The messages of questions in chats: who receives them, their text, and their edit at the end.
 
-The person of the turn is asked if they may decide, else the owners and named approvers, in private. Text from others
-is shown in a code block, so that it cannot pass for words of ours. When a question is closed, its message is edited in
+The person of the turn is asked if they may decide, else the owners and named approvers, in private. Text from others is
+shown in a code block, so that nobody takes it for text of Hermes. When a question is closed, its message is edited in
 place and loses its buttons.
 """
 

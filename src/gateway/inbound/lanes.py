@@ -5,10 +5,10 @@ A lane exists while it has work. Everything in it is a row of the inbox, so noth
 the next process rebuilds the lanes from the table. Of many waiting rows only the ids are in memory.
 
 A message that comes while a turn runs is steered into the turn, waits, or interrupts it (`choose`); it is stored
-already, so none of the three can lose it, and the chat is told which, now and then. Commands wait like messages, except
-those about the running turn, which run at once; later messages wait for them. Turns of dead processes come first
-(`recovery`). Only `limits.turn_starts` turns are prepared at once, so that a thousand do not hold up the event loop
-(`worker`); `max_concurrent_sessions` alone limits how many run at the same time.
+already, so none of the three can lose it. A notice tells the chat which one happened, at most once in a while. Commands
+wait like messages, except those about the running turn, which run at once; later messages wait for them. Turns of dead
+processes come first (`recovery`). Only `limits.turn_starts` turns are prepared at once, so that a thousand do not hold
+up the event loop (`worker`); `max_concurrent_sessions` alone limits how many run at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ask` as an MCP task, in both eras of the protocol.
+"""`ask` as an MCP task, in both versions of the protocol.
 
 2026-07-28: the extension `io.modelcontextprotocol/tasks` (SEP-2663). A caller that declares it gets a task for `ask`
 and reads it with `tasks/get`; `tasks/update` answers an approval question, `tasks/cancel` stops the turn. 2025-11-25:

@@ -1,8 +1,8 @@
-"""The turn of a job's occurrence: its script, its conversation, what the model reads, and what its chat learns of it.
+"""The turn of a job's occurrence: its script, its conversation, the model's input, and the message to its chat.
 
 Each occurrence has a conversation of its own, `cron_JOB_TIME`, to which no route leads. `prepare` ends an occurrence
 that needs no turn: the job was paused or removed, it was found too late, its person lost access, or its script failed,
-printed nothing, or is all there is to do. Of several gateways one runs the script; a crash before the turn begins
+printed nothing, or is the whole job. Of several gateways one runs the script; a crash before the turn begins
 repeats it.
 """
 

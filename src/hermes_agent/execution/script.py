@@ -1,4 +1,4 @@
-"""Scripts that the owner configured: a job's script, the command that listens to voice messages.
+"""Scripts that the owner configured: a job's script, and the command that turns voice messages into text.
 
 A script runs in the sandbox, like a command of the model's that nobody approved, and its output is its result. Where
 no sandbox works it does not run.

@@ -1,9 +1,9 @@
 """A review after some turns: the model looks back at the conversation and proposes memories and skills.
 
 `memory.nudge_interval` switches it on. The request is the conversation's own prompt, byte for byte, and a last message
-at the end, so that a provider's cache pays for nearly all of it. The model can do nothing here: its answer is read as
-proposals, calls of tools are ignored, and nothing is written without a person's yes. The call goes through the budget
-and is counted under the task `review`; if it fails, nothing happens and the log says so.
+at the end, so that nearly all of it is read from the provider's cache, at its lower price. The model can do nothing
+here: its answer is read as proposals, calls of tools are ignored, and nothing is written without a person's yes. The
+call goes through the budget and is counted under the task `review`; if it fails, nothing happens and the log says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a server says, made safe and short: descriptions, schemas, results, questions.
+"""Makes a server's texts safe and short: descriptions, schemas, results, questions.
 
-A server's words are other people's. Descriptions lose control characters and what only hides text, are cut, and are
-left out if they read like orders to the model. Results keep their text, pictures and structured data.
+Strangers write a server's texts. Control characters and invisible characters are removed from descriptions, long ones
+are cut, and those that read like orders to the model are left out. Results keep their text, pictures and structured
+data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Speech to text: a command on this machine, or a server with OpenAI's `/audio/transcriptions`, listens to a recording.
+"""Speech to text: a command on this machine, or a server with OpenAI's `/audio/transcriptions`, reads a recording.
 
 The command runs confined in a new folder that holds the recording alone, because a recording may be made to harm the
 program that reads it. The server's key is sent to `stt.base_url` and nowhere else; redirects are not followed. What a

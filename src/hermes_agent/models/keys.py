@@ -1,9 +1,9 @@
 """The key of a call: which of several keys of one provider it uses, or a temporary one that a plug-in gives.
 
-The first key that does not rest is used. When the provider refuses a call because of its key (401 or 403, 402, 429),
-the key rests for a while, and the call is made with the next one. If all rest, the one that rests shortest is tried. A
-key is only ever sent to the address its own variable belongs to: all keys of an endpoint come from the same variable,
-numbered (`OPENAI_API_KEY`, `OPENAI_API_KEY_2`, …).
+When the provider refuses a call because of its key (401 or 403, 402, 429), the key *rests*: it is not used for a while,
+and the call is made with the next one. A call uses the first key that does not rest. If all rest, the one that rests
+shortest is tried. A key is only ever sent to the address its own variable belongs to: all keys of an endpoint come from
+the same variable, numbered (`OPENAI_API_KEY`, `OPENAI_API_KEY_2`, …).
 
 `key_rests.json` in the home says until when which key rests, for all processes and for `hermes status`. It names
 variables and digests, never a key. It may be lost or overwritten by another process at any time: then a key is refused

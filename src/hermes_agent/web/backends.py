@@ -1,4 +1,4 @@
-"""Which search engine is configured. Apart from `search`, so that listing the tools imports nothing else of the web."""
+"""Which search engine is configured. Separate from `search`, so that listing the tools imports little of `web`."""
 
 from __future__ import annotations
 

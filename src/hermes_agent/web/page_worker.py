@@ -1,4 +1,4 @@
-"""The program that makes readable text of a page. Started by its text, imports the standard library only.
+"""The program that makes readable text of a page. Its text is passed to Python; it imports only the standard library.
 
 It runs in a confined child process: pages are written by strangers. It takes one question as JSON, reads the page from
 the file named there, and prints JSON: `title`, `text`, and `error` if the page cannot be read. HTML becomes plain text

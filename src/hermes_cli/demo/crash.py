@@ -1,6 +1,6 @@
 """`hermes demo crash` (`make crash`): kills the demo's gateway with -9, in the middle of its work.
 
-Only ever the gateway of a demo's home, found by its pid file and lock. The demo's own process restarts it; this one
+It kills only the gateway of a demo's home, found by its pid file and lock. The demo's own process restarts it; this one
 only watches: when it is back, and what became of the messages it worked on, according to the store and the fake phone.
 """
 

@@ -1,7 +1,8 @@
 """The made-up home of `hermes demo`: a dozen conversations, stored through the same calls as real ones.
 
-Nobody in it exists. Times are counted back from now, so that the lists always look recent. It has several sources and
-scripts, a conversation that was compressed three times, a branch, a delegation, tool calls, and an undone message.
+Nobody in it exists. Times are counted back from now, so that the lists always look recent. It has several platforms and
+writing systems, a conversation that was compressed three times, a branch, a delegation, tool calls, and an undone
+message.
 """
 
 from __future__ import annotations

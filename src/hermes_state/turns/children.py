@@ -1,4 +1,4 @@
-"""Child conversations: work that a turn delegated, and the way of its results back.
+"""Child conversations: work that a turn delegated, and how its results get back to the parent.
 
 `create` makes the children of one call in one transaction, under the call's mark: a call that is repeated after a crash
 finds the same children. A child is a conversation of its own with one inbox row in its own lane; whichever process

@@ -1,4 +1,4 @@
-"""What the two wires of a scripted model share: refusals, the parts and the order of an answer, checking at flat cost.
+"""What the two wires of a scripted model share: refusals, the form of an answer, and the check of requests.
 
 A request that continues one that was accepted (the same bytes, more messages at the end) is checked from there on, so
 being strict costs the same at ten messages and at ten thousand. Anything else is checked from the beginning.

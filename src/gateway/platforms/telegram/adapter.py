@@ -1,4 +1,4 @@
-"""The Telegram adapter: one bot, long polling in, `sendMessage` and its relatives out.
+"""The Telegram adapter: one bot, updates come by long polling, messages go out by `sendMessage` and similar methods.
 
 It holds nothing that a restart could lose: updates wait at Telegram until their message is in the inbox, and every
 message to send is in the outbox. A `SendResult` reports every error of a send (`errors.py` classifies them). Text is

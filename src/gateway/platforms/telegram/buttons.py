@@ -1,8 +1,9 @@
-"""The data of a button: its answer with a seal, within Telegram's 64 bytes.
+"""The data of a button: its answer with a signature (a *seal*), within Telegram's 64 bytes.
 
-A modified client can send data of buttons that no message ever showed. So the data carries a seal, made with the bot's
-token over the chat and the answer: only data that we sent to this chat comes back. A restart does not matter, because
-nothing of it is stored. A seal gives no rights: Telegram says who pressed, and later code decides whether they may.
+A modified client can send data of buttons that no message ever showed. So the data carries a seal: an HMAC of the chat
+and the answer, with a key made from the bot's token. Data without the right seal was not sent to this chat by us and is
+ignored. Seals are not stored, so a restart changes nothing. A seal gives no rights: Telegram says who pressed the
+button, and later code decides whether that person may.
 """
 
 from __future__ import annotations

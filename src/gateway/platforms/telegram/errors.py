@@ -2,7 +2,7 @@
 
 The one question that matters after a failed send is whether the message may be in the chat nevertheless. Telegram's
 own "no" (400, 403, 429) means that it does not. So does a connection that could not be made. Everything else, a
-time-out, a connection that broke, a 5xx of whatever stands before Telegram, leaves it open.
+time-out, a connection that broke, a 5xx of a proxy before Telegram, leaves the question open.
 
 The token is part of every address, so it is removed from every error text that leaves this module.
 """

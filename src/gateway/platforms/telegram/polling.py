@@ -9,8 +9,8 @@ The offset is a durable cursor: it is stored in the transaction that stores the 
 process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number
 after a week without updates, and would forget everything below an offset that is too high.
 
-Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to 15 seconds, a
-second poller on the same token is named and waited for.
+Only a refused token ends the polling. When the network is down, the next try comes after a pause of up to 15 seconds.
+When another program polls with the same token, the error says so, and polling goes on when that program has stopped.
 """
 
 from __future__ import annotations

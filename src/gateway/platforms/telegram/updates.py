@@ -5,8 +5,8 @@ sense is a `Malformed` with the reason and costs nothing but itself. Ids are num
 and file names stay as they came, line breaks and all; whoever shows them cleans them.
 
 In a group we listen when we are named, replied to, or given a command with our name. Channel posts, service messages
-and people who write as a channel or as the group itself (they have no stable id) are not ours to answer. Nor are the
-edits of a place: Telegram makes one every few seconds while somebody shares where they are, and no person does.
+and people who write as a channel or as the group itself (they have no stable id) get no answer. Nor do edits of a live
+location: Telegram itself makes one every few seconds while somebody shares it.
 """
 
 from __future__ import annotations
