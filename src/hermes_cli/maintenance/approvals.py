@@ -76,7 +76,7 @@ def _add(args: argparse.Namespace) -> None:
         raise UsageError("--where needs --tool")
     if args.hours is not None and not args.hours > 0:
         raise UsageError("--hours must be a number above 0")
-    with store.open_store() as db:
+    with store.open_store(create=not args.person) as db:
         person = PersonId(args.person) if args.person else LOCAL_OWNER
         if args.person and db.people.get(person) is None:
             raise UsageError(f"nobody has the id {text.harmless(person)}", hint="hermes people list shows them.")
