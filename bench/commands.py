@@ -43,15 +43,15 @@ async def held(run: Executor, workspace: Path, environ: dict[str, str]) -> float
     return time.perf_counter() - began
 
 
-def walls() -> list[str]:
+def sandboxes() -> list[str]:
     found = []
-    for wall in ("bubblewrap", "landlock"):
+    for sandbox in ("bubblewrap", "landlock"):
         try:
-            executor.find(wall)
+            executor.find(sandbox)
         except ExecutorUnavailable as error:
             print(f"  {error.one_line()}")
         else:
-            found.append(wall)
+            found.append(sandbox)
     return found
 
 
@@ -82,13 +82,14 @@ def measure(folder: Path, files: int, rounds: int) -> list[Line]:
     home.mkdir(exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(Path.home())}
     took: dict[str, list[float]] = {"plain": []}
-    runs = {wall: Executor(home, config_of(home, {"executor": wall}), DEFAULTS) for wall in (*walls(), "host")}
+    kinds = (*sandboxes(), "host")
+    runs = {kind: Executor(home, config_of(home, {"executor": kind}), DEFAULTS) for kind in kinds}
 
     async def go() -> None:
         for number in range(rounds + 5):  # the first ones start the supervisor and fill caches
             took["plain"].append(plain(workspace, environ))
-            for wall, run in runs.items():
-                took.setdefault(wall, []).append(await held(run, workspace, environ))
+            for sandbox, run in runs.items():
+                took.setdefault(sandbox, []).append(await held(run, workspace, environ))
             if number == 4:
                 for figures in took.values():
                     figures.clear()
@@ -96,12 +97,12 @@ def measure(folder: Path, files: int, rounds: int) -> list[Line]:
     asyncio.run(go())
     middle = {name: statistics.median(figures) * 1e3 for name, figures in took.items()}
     lines = [Line(f"plain fork and exec, {files:,} files", middle["plain"])]
-    for wall in runs:
-        over = middle[wall] - middle["plain"]
+    for sandbox in runs:
+        over = middle[sandbox] - middle["plain"]
         lines.append(
             Line("host executor: over plain", over)
-            if wall == "host"
-            else Line(f"{wall}: over plain", over, middle[wall] - middle["host"], MOST_OVER)
+            if sandbox == "host"
+            else Line(f"{sandbox}: over plain", over, middle[sandbox] - middle["host"], MOST_OVER)
         )
     return lines
 

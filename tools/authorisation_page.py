@@ -51,7 +51,7 @@ class Who(NamedTuple):
     addressed: bool = False
 
 
-class Door(NamedTuple):
+class EntryRules(NamedTuple):
     """What else is known of the installation."""
 
     title: str
@@ -94,15 +94,15 @@ def people() -> Iterator[Who]:
     yield Who("nobody (no id)", Principal("user", CHAT, ""))
 
 
-def doors() -> Iterator[Door]:
+def entry_rules() -> Iterator[EntryRules]:
     asking = PlatformRules(unknown_dm="pair")
-    yield Door("nothing set", Policy(), asking)
-    yield Door("a list of others", Policy(), PlatformRules(users=frozenset({"7"})))
-    yield Door("platform open", Policy(), PlatformRules(everyone=True, unknown_dm="pair"))
-    yield Door("gateway open", Policy(everyone=True), asking)
-    yield Door("gateway open, a list of others", Policy(everyone=True), PlatformRules(users=frozenset({"7"})))
-    yield Door("bots: mentions", Policy(), PlatformRules(bots="mentions", unknown_dm="pair"))
-    yield Door("bots: all", Policy(), PlatformRules(bots="all", unknown_dm="pair"))
+    yield EntryRules("nothing set", Policy(), asking)
+    yield EntryRules("a list of others", Policy(), PlatformRules(users=frozenset({"7"})))
+    yield EntryRules("platform open", Policy(), PlatformRules(everyone=True, unknown_dm="pair"))
+    yield EntryRules("gateway open", Policy(everyone=True), asking)
+    yield EntryRules("gateway open, a list of others", Policy(everyone=True), PlatformRules(users=frozenset({"7"})))
+    yield EntryRules("bots: mentions", Policy(), PlatformRules(bots="mentions", unknown_dm="pair"))
+    yield EntryRules("bots: all", Policy(), PlatformRules(bots="all", unknown_dm="pair"))
 
 
 def places() -> Iterator[tuple[str, str, str]]:
@@ -112,13 +112,13 @@ def places() -> Iterator[tuple[str, str, str]]:
     yield "listed group", "group", LISTED_GROUP
 
 
-def entry(who: Who, place: tuple[str, str, str], door: Door) -> str:
+def entry(who: Who, place: tuple[str, str, str], given: EntryRules) -> str:
     """How `speak` ends: the role, `code` for a stranger who may ask, `–` for silence."""
     title, kind, chat = place
-    rules = door.rules
+    rules = given.rules
     if title == "listed group":
         rules = replace(rules, group_chats=frozenset({LISTED_GROUP}))
-    policy = who.policy(replace(door.policy, platforms={CHAT: who.rules(rules)}))
+    policy = who.policy(replace(given.policy, platforms={CHAT: who.rules(rules)}))
     surface = Surface("dm" if kind == "dm" else "group", CHAT, chat, addressed=who.addressed)
     answer = decide(who.principal, surface, "speak", None, policy)
     return answer.role if answer.allowed else "code" if answer.reply == "pair" else "–"
@@ -153,8 +153,8 @@ DEEDS = (
     Deed("terminal, files", "tool", _tools(*OWNERS_TOOLS)),
     Deed("read own", "read", ReadableConversation(ADA)),
     Deed("read another's", "read", ReadableConversation(PersonId("person_bob"))),
-    Deed("read this room's", "read", ReadableConversation(None, (CHAT, "", GROUP))),
-    Deed("read another room's", "read", ReadableConversation(None, (CHAT, "", "-300"))),
+    Deed("read this chat's", "read", ReadableConversation(None, (CHAT, "", GROUP))),
+    Deed("read another chat's", "read", ReadableConversation(None, (CHAT, "", "-300"))),
     Deed("approve own call", "approve", Question(ADA)),
     Deed("approve another's", "approve", Question(PersonId("person_bob"))),
     Deed("approve what was put to Bob", "approve", Question(ADA, PersonId("person_bob"))),
@@ -198,7 +198,7 @@ stored, fetched or answered; the tables below are its answers. It looks at the p
   `unauthorized_dm_behavior: pair` brings that back.
 - **Groups** are separate. `TELEGRAM_GROUP_ALLOWED_CHATS` lets everybody in a group speak there, as a guest, and lets
   nobody into a private chat. A stranger in a group is never answered.
-- **Open the door**: `TELEGRAM_ALLOW_ALL_USERS=true`, or `*` on a list. Everybody is a guest.
+- **Let everybody in**: `TELEGRAM_ALLOW_ALL_USERS=true`, or `*` on a list. Everybody is a guest.
   `GATEWAY_ALLOW_ALL_USERS` does it for every platform without a list.
 - **Bots** start no turn, unless `TELEGRAM_ALLOW_BOTS` is `mentions` or `all`.
 
@@ -226,12 +226,12 @@ owner, and at `/api/ws` sits at the owner's terminal. Over plain HTTP no key ans
 
 
 def page() -> str:
-    found_doors = list(doors())
+    found_rules = list(entry_rules())
     lines = [_INTRO, "## Who gets in, and as what", ""]
     lines += ["`code`: told a pairing code. `–`: silence. A listed group is one in `…_GROUP_ALLOWED_CHATS`.", ""]
-    titles = [door.title for door in found_doors]
+    titles = [one.title for one in found_rules]
     rows = (
-        [who.title, place[0], *(entry(who, place, door) for door in found_doors)]
+        [who.title, place[0], *(entry(who, place, one) for one in found_rules)]
         for who in people()
         for place in places()
     )

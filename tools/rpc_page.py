@@ -120,7 +120,7 @@ EVENTS: dict[str, PageEvent] = {
         about="May this run? Answer with approval.respond; after `expires_in` seconds it is a denial.",
         fields=(
             "approval_id, command, description, pattern_key, pattern_keys, allow_permanent, choices, "
-            "labels, kind, workdir, detail, wall, content, measure, requester, expires_in"
+            "labels, kind, workdir, detail, sandbox, content, measure, requester, expires_in"
         ),
     ),
     "approval.closed": PageEvent(

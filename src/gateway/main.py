@@ -60,10 +60,11 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         _discover_plugins()
         settings = load_gateway_config(config)
         await asyncio.to_thread(home_inventory.require_acknowledged, config)
-        found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used
+        found = await asyncio.to_thread(executor.sandbox_of, config)  # raises when the configured one cannot be used
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
-        _log.info("commands run in: %s", found.wall, extra={"action": "executor", "wall": found.wall, "why": found.why})
+        facts = {"action": "executor", "sandbox": found.sandbox, "why": found.why}
+        _log.info("commands run in: %s", found.sandbox, extra=facts)
         try:
             return await _serve(config, settings, db, attached=attached)
         finally:

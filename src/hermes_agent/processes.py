@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from hermes_agent import process_identity
 from hermes_agent.execution import background, protection
-from hermes_agent.execution.base import CLOSED, ExecutorUnavailable, WallOpening
+from hermes_agent.execution.base import CLOSED, ExecutorUnavailable, SandboxOpening
 from hermes_agent.tools import output
 from hermes_config import home as hermes_home
 from hermes_config.errors import HermesError
@@ -63,7 +63,7 @@ def start(
 ) -> ProcessRow:
     """Start a command that the gate has allowed. Blocks. Raises if it cannot run, and leaves nothing then."""
     host = permit is not None and permit.opening.host
-    if run.wall == "plugin" and not host:
+    if run.sandbox == "plugin" and not host:
         raise ExecutorUnavailable("the plug-in's executor runs no background commands", hint="Use the foreground.")
     folder, lock = _folder(ctx.home, new_process_id()), -1
     try:
@@ -82,9 +82,9 @@ def start(
             "request": {**request, "grace": ctx.db.limits.tool_stop_ms / 1_000},
         }  # fmt: skip
         try:
-            wall = "host" if host else run.wall
-            opening = WallOpening(host=True) if wall == "host" else CLOSED if permit is None else permit.opening
-            row = _stored(command, ctx, folder.name, seconds, notify=notify, wall=wall, opening=opening.shown)
+            sandbox = "host" if host else run.sandbox
+            opening = SandboxOpening(host=True) if sandbox == "host" else CLOSED if permit is None else permit.opening
+            row = _stored(command, ctx, folder.name, seconds, notify=notify, sandbox=sandbox, opening=opening.shown)
         except HermesError:  # too many of them
             if scratch := request.get("scratch"):
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -116,7 +116,14 @@ def _request(
 
 
 def _stored(
-    command: ShellCommand, ctx: ToolContext, process_id: str, seconds: float, *, notify: bool, wall: str, opening: str
+    command: ShellCommand,
+    ctx: ToolContext,
+    process_id: str,
+    seconds: float,
+    *,
+    notify: bool,
+    sandbox: str,
+    opening: str,
 ) -> ProcessRow:
     address = ctx.db.inbox.address(ctx.turn_id)
     if address is None and is_child(ctx.conversation_id):
@@ -125,7 +132,7 @@ def _stored(
     return ctx.db.processes.begin(
         process_id, conversation_id=ctx.conversation_id, turn_id=ctx.turn_id, call_id=ctx.call_id,
         person_id=ctx.person_id, machine=process_identity.machine(), command=command.text,
-        workdir=str(command.workdir), wall=wall, opening=opening, address=address,
+        workdir=str(command.workdir), wall=sandbox, opening=opening, address=address,
         notify=notify and address.platform not in _NO_CHATS, seconds=seconds,
     )  # fmt: skip
 
@@ -412,9 +419,8 @@ def _undone(folder: Path) -> list[str]:
 def ending(state: str, exit_code: int | None, trouble: str | None) -> str:
     """How a process ended, in a few words."""
     if state == "exited" and trouble:
-        return (
-            "not run: its sandbox could not be set up" if trouble.startswith("wall") else f"ended: too much {trouble}"
-        )
+        not_set_up = trouble.startswith(("sandbox", "wall"))  # `wall`: in rows of earlier versions
+        return "not run: its sandbox could not be set up" if not_set_up else f"ended: too much {trouble}"
     said = {
         "running": "running", "killed": "killed", "timed_out": "ended: its time was up",
         "lost": "lost: its supervisor ended without a report, and the process with it",

@@ -343,9 +343,9 @@ def test_the_executor_runs_commands_only_when_the_owner_names_it(
     config.set_value("auto_title", False)
     config.set_value("plugins.entries.jail.program", programs[0])
     plugged.load("jail")
-    assert executor.wall_of(config.load()).runner is None, "it is registered, and nobody named it"
+    assert executor.sandbox_of(config.load()).runner is None, "it is registered, and nobody named it"
     config.set_value("executor", "plugin:jail")
-    assert executor.wall_of(config.load()).said == "a jail of bubblewrap"
+    assert executor.sandbox_of(config.load()).said == "a jail of bubblewrap"
     outside = Path("/opt/hermes-was-here.txt")
     commands = (
         "echo from $HOME > kept.txt; cat kept.txt",
@@ -371,4 +371,4 @@ def test_the_executor_runs_commands_only_when_the_owner_names_it(
 def test_an_executor_that_is_named_and_not_there_is_refused(plugged: PluginHome) -> None:
     config.set_value("executor", "plugin:nowhere")
     with pytest.raises(ExecutorUnavailable, match="no plug-in that is loaded brings it"):
-        executor.wall_of(config.load())
+        executor.sandbox_of(config.load())

@@ -257,7 +257,7 @@ def test_a_token_in_the_environment_switches_its_platform_on(home: Path, monkeyp
     assert not load(home, "platforms: {telegram: {enabled: false}}").platforms[Platform.TELEGRAM].enabled
 
 
-def test_settings_of_other_rooms_that_the_gateway_uses(home: Path) -> None:
+def test_settings_of_other_packages_that_the_gateway_uses(home: Path) -> None:
     config = load(
         home,
         "agent: {restart_drain_timeout: 12, gateway_timeout: 60, gateway_auto_continue_freshness: 5}\n"

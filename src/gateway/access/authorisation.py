@@ -77,10 +77,10 @@ class Usable(NamedTuple):
 
 
 class ReadableConversation(NamedTuple):
-    """A conversation to read. Without an owner it belongs to the chat `room`."""
+    """A conversation to read. Without an owner it belongs to its chat."""
 
     owner_id: PersonId | None
-    room: Key | None = None
+    chat: Key | None = None
 
 
 class Question(NamedTuple):
@@ -320,7 +320,7 @@ def _read(principal: Principal, surface: Surface, entry: Decision, resource: Res
         return "no conversation was named"
     if principal.kind == "local":
         return ""  # the person at this machine can read its files
-    here = surface.kind == "group" and resource.room == surface.chat
+    here = surface.kind == "group" and resource.chat == surface.chat
     if resource.owner_id is None:
         return "" if here else "it belongs to another chat"
     if entry.person_id is None or resource.owner_id != entry.person_id:

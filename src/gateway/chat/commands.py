@@ -224,8 +224,8 @@ def _why(chat: ChatCommandContext, wanted: str, policy: authorisation.Policy) ->
 
 def _may_read(chat: ChatCommandContext, turn: Turn, policy: authorisation.Policy) -> bool:
     address, owner = chat.db.inbox.address(turn.id), chat.db.ledger.owner(turn.conversation_id)
-    room = None if address is None else (address.platform, address.account, address.chat_id)
-    resource = authorisation.ReadableConversation(owner, room)
+    key = None if address is None else (address.platform, address.account, address.chat_id)
+    resource = authorisation.ReadableConversation(owner, key)
     return authorisation.decide(chat.sender.principal, chat.sender.surface, "read", resource, policy).allowed
 
 

@@ -218,10 +218,11 @@ def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tu
     """The two texts of a question that fills several messages: the whole, and the text with the buttons. The second
     repeats the start of the command with its length and hash, because the first may have scrolled away."""
     measure = approval_text.measure(question.command)
+    facts = _lines([("why", question.why), ("sandbox", question.sandbox)])
     again = "\n\n".join([
         f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
         fenced(approval_text.beginning(question.command, _SHOWN_AGAIN)),
-        fenced("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("sandbox", question.wall)]))),
+        fenced("\n".join(line[:_SHOWN_AGAIN] for line in facts)),
         _how(question, buttons=buttons),
     ])  # fmt: skip
     return "\n\n".join(_asked(question, who=who)), again

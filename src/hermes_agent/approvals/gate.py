@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from hermes_agent import context, hooks, process_identity
 from hermes_agent.approvals import policy, targets, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
-from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
+from hermes_agent.execution.base import CLOSED, Permit, SandboxKind, SandboxOpening, content_digest, digest
 from hermes_agent.text import brief
 from hermes_agent.tools.base import Action, GateDecision, PersonWait
 from hermes_state.ids import ConversationId, PersonId, TurnId
@@ -71,7 +71,7 @@ class _Call:
 
     action: Action
     reasons: tuple[_Reason, ...]
-    opening: WallOpening
+    opening: SandboxOpening
     bound: str
     """The hash of the exact call, which the permit carries."""
     hash: str
@@ -114,7 +114,7 @@ class CommandGate:
     db: SessionDB
     home: Path
     config: Config
-    wall: Wall
+    sandbox: SandboxKind
     """The sandbox around a command that nobody approved."""
     conversation_id: ConversationId
     turn_id: TurnId
@@ -171,9 +171,9 @@ class CommandGate:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
         call = self._needs(action, judged, await self._unknown_targets(action), inside=inside)
-        unconfined = self.wall == "host" and action.kind == "command"
+        unconfined = self.sandbox == "host" and action.kind == "command"
         off = self.config.approvals.mode == "off" or self.yolo.on
-        if off and self.wall == "host":
+        if off and self.sandbox == "host":
             if judged is None:
                 return _refused("it could not be judged, and without a sandbox nobody can say that it is harmless")
             return await self._permit_by_setting(call, "executor: host")
@@ -184,7 +184,7 @@ class CommandGate:
         if await self._spend(call):
             return call.verdict
         if off:
-            return _refused(_not_opened(call, self.wall))
+            return _refused(_not_opened(call, self.sandbox))
         return await self._permit_by_answer(call)
 
     async def _judged(self, action: Action) -> Judgement | None:
@@ -225,17 +225,17 @@ class CommandGate:
         self, action: Action, judged: Judgement | None, unknown: Sequence[_Reason] = (), *, inside: bool
     ) -> _Call:
         """Every reason to ask about this call, and its smallest opening. `inside`: it stays in the workspace."""
-        wall = self.wall
+        sandbox = self.sandbox
         reasons = [*unknown, *(_Reason("rule", "", why) for why in self.extra_reasons)]
         ask = policy.asks(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
-        for need in _needs_of(action, judged, wall):
+        for need in _needs_of(action, judged, sandbox):
             alone = need.kind == "folder" and (inside or _holds_a_home(need.value, str(self.home)))
             reasons.append(_Reason("file" if alone else need.kind, need.value, need.why))
         if action.outside:
             reasons += _outside(action, reasons, inside=inside)
-        if wall == "none" and action.kind == "command":
+        if sandbox == "none" and action.kind == "command":
             reasons.append(_Reason("host", "", "no sandbox works on this machine, so every command asks"))
         if action.kind in ("plugin", "mcp") and not self.extra_reasons:
             name = action.text.partition(" ")[0]
@@ -245,7 +245,7 @@ class CommandGate:
             reasons.append(_Reason("rule", "", action.detail))
         elif action.kind not in (*_JUDGED_KINDS, *_TOOL_KINDS):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
-        opening = _opening(action, reasons, unconfined=wall == "host")
+        opening = _opening(action, reasons, unconfined=sandbox == "host")
         bound = _bound(action, opening)
         exact = _hash([bound, *self.extra_reasons]) if self.extra_reasons else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
@@ -305,7 +305,7 @@ class CommandGate:
             "machine": process_identity.machine(),
             "needs": needs, "task": self.task_id or self.turn_id, "choices": list(choices),
             "labels": text.labels(action.kind, needs, choices),
-            "wall": action.place or text.opens(action.kind, self.wall, call.opening.shown),
+            "sandbox": action.place or text.opens(action.kind, self.sandbox, call.opening.shown),
             "content": text.difference(action.before, action.after) if _has_content(action) else "",
         }  # fmt: skip
         return self.db.approvals.ask(
@@ -383,10 +383,10 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
-def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> tuple[Need, ...]:
+def _needs_of(action: Action, judged: Judgement | None, sandbox: SandboxKind) -> tuple[Need, ...]:
     """The needs that the judge found. Without a sandbox, and for file tools, an unjudged call asks."""
     if judged is None:
-        confined = action.kind == "command" and wall not in ("none", "host")
+        confined = action.kind == "command" and sandbox not in ("none", "host")
         return () if confined else (Need("host", "", "it could not be judged"),)
     if judged.level == "ask" and not judged.needs:
         return (Need("host", "", judged.why),)
@@ -414,24 +414,24 @@ def _is_inside(path: str, workspace: str) -> bool:
     return os.path.realpath(path).startswith(os.path.realpath(workspace) + "/")
 
 
-def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> WallOpening:
+def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> SandboxOpening:
     """The smallest opening that covers these reasons."""
     kinds = {reason.kind for reason in reasons}
     if action.kind == "command" and (unconfined or "host" in kinds):
-        return WallOpening(host=True)
+        return SandboxOpening(host=True)
     if action.kind not in ("command", "write"):
         return CLOSED
     if "host" in kinds:
-        return WallOpening(host=True)
+        return SandboxOpening(host=True)
     folders = sorted({reason.value for reason in reasons if reason.kind in ("folder", "file")})
     return (
-        WallOpening(network="network" in kinds, folders=tuple(folders))
+        SandboxOpening(network="network" in kinds, folders=tuple(folders))
         if kinds & {"network", "folder", "file"}
         else CLOSED
     )
 
 
-def _bound(action: Action, opening: WallOpening) -> str:
+def _bound(action: Action, opening: SandboxOpening) -> str:
     """The hash of the exact effect: the executor's input, or a file's new content."""
     if action.kind == "command" and not action.detail:
         return digest(action.text, action.workdir, opening)
@@ -474,11 +474,11 @@ def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
     return tuple(one for one in CHOICES if one != "always" or not writes)
 
 
-def _not_opened(call: _Call, wall: Wall) -> str:
+def _not_opened(call: _Call, sandbox: SandboxKind) -> str:
     return (
         f"nobody is asked here (approvals are off) and it would leave the sandbox ({call.why})."
         " Stay inside, or tell the owner: approvals.mode manual asks them, command_allowlist permits one exact command"
-        + ("" if wall == "none" else ", executor: host removes the sandbox")
+        + ("" if sandbox == "none" else ", executor: host removes the sandbox")
     )
 
 

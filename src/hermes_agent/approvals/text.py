@@ -17,7 +17,7 @@ from hermes_agent.approvals.types import Choice
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.types import ApprovalQuestion
-    from hermes_agent.execution.base import Wall
+    from hermes_agent.execution.base import SandboxKind
 
 
 _HEADINGS = {
@@ -150,7 +150,7 @@ def _cut(line: str) -> str:
 # -- the effect of a yes ---------------------------------------------------------------------------------------
 
 
-def opens(kind: str, wall: Wall, opening: str) -> str:
+def opens(kind: str, sandbox: SandboxKind, opening: str) -> str:
     """Where the call would run, and which access a yes gives it."""
     if kind == "write":
         return "a yes lets Hermes write outside the workspace" if opening else "it stays in the workspace"
@@ -160,11 +160,11 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
         return ""
     if kind != "command":
         return "none: it runs inside Hermes"
-    if wall == "host":
+    if sandbox == "host":
         return "none (executor: host): it runs with all your rights"
-    if wall == "none":
+    if sandbox == "none":
         return "none works on this machine: it runs with all your rights"
-    inside = "the executor of a plug-in" if wall == "plugin" else wall
+    inside = "the executor of a plug-in" if sandbox == "plugin" else sandbox
     if not opening:
         return f"inside {inside}: the workspace only, no network"
     if opening == "outside the sandbox":
@@ -209,7 +209,7 @@ def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
     """The (name, value) lines below the command, without empty ones."""
     every = [
         ("what", question.detail), ("where", question.workdir), ("for", whom), ("why", question.why),
-        ("sandbox", question.wall), ("expires", f"in {wait(question.seconds)}; then it is denied"),
+        ("sandbox", question.sandbox), ("expires", f"in {wait(question.seconds)}; then it is denied"),
     ]  # fmt: skip
     return [(name, value) for name, value in every if value]
 

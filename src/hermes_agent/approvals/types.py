@@ -44,7 +44,7 @@ class ApprovalQuestion:
     choices: tuple[Choice, ...] = ("once", "deny")
     labels: dict[str, str] = field(default_factory=dict)
     """The label of each choice: `task` → "Network for this task"."""
-    wall: str = ""
+    sandbox: str = ""
     """Where the call would run, and which access a yes gives it."""
     content: str = ""
     """For a write: sizes, hashes and a bounded difference."""
@@ -66,7 +66,7 @@ def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
         why=text("why"), conversation_id=approval.conversation_id, turn_id=approval.turn_id, call_id=text("call_id"),
         person_id=approval.requester_id, platform=text("platform"), expires_at=approval.expires_at,
         seconds=max(0.0, approval.expires_at - now), choices=tuple(one for one in CHOICES if one in offered),
-        labels=dict(call.get("labels") or {}), wall=text("wall"), content=text("content"),
+        labels=dict(call.get("labels") or {}), sandbox=text("sandbox") or text("wall"), content=text("content"),
     )  # fmt: skip
 
 

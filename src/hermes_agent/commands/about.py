@@ -33,7 +33,7 @@ def conversation_facts(ctx: CommandContext) -> list[tuple[str, str]]:
     from hermes_agent.execution import executor  # needed for this answer only
 
     db, session_id = ctx.db, lookup.here(ctx)
-    rows = [("platform", ctx.platform), ("model", ctx.model), ("sandbox", executor.wall_of(ctx.config).said)]
+    rows = [("platform", ctx.platform), ("model", ctx.model), ("sandbox", executor.sandbox_of(ctx.config).said)]
     session = None if session_id is None else db.get_session(session_id)
     if session_id is None or session is None:
         return rows

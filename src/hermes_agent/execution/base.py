@@ -17,7 +17,7 @@ FILTER_FD, STATUS_FD = 8, 9
 BINDS = "--binds"
 """The placeholder in bubblewrap's command line for mounts whose sources are opened by descriptor."""
 
-Wall = Literal["bubblewrap", "landlock", "none", "host", "plugin"]
+SandboxKind = Literal["bubblewrap", "landlock", "none", "host", "plugin"]
 """The sandbox around a command that nobody approved. `none`: no sandbox works on this machine, so every command asks.
 `host`: the configuration says `executor: host`, so commands run without a sandbox. `plugin`: it names a plug-in's
 executor."""
@@ -32,7 +32,7 @@ class CommandChanged(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
-class WallOpening:
+class SandboxOpening:
     """The access that a person granted to one command beyond its sandbox; by default none."""
 
     network: bool = False
@@ -55,7 +55,7 @@ class WallOpening:
         return " and ".join(parts)
 
 
-CLOSED = WallOpening()
+CLOSED = SandboxOpening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Permit:
     """Permission to run exactly one command with an opening; the gate makes it, the executor checks it."""
 
     digest: str
-    opening: WallOpening
+    opening: SandboxOpening
 
 
 class CommandRunner(ABC):
@@ -83,7 +83,7 @@ class CommandRunner(ABC):
     It is used only if the owner's config.yaml says `executor: plugin:NAME`. The same gate precedes it as our own
     sandboxes: it gets a command if nothing in it needs a question, or if a person approved `opening`. So it must
     confine the command: no network, and no writing outside the workspace, except for the opening. A command that a
-    person lets out of the sandbox altogether (`WallOpening.host`) runs on this machine instead."""
+    person lets out of the sandbox altogether (`SandboxOpening.host`) runs on this machine instead."""
 
     said: str = "the executor of a plug-in"
     """A few words on where commands run, for people and the prompt."""
@@ -94,7 +94,7 @@ class CommandRunner(ABC):
         command: ShellCommand,
         *,
         workspace: Path,
-        opening: WallOpening,
+        opening: SandboxOpening,
         on_output: Callable[[bytes], None],
     ) -> int:
         """Run a command to its end and return its exit status; negative for a signal. Output goes to `on_output`.
@@ -104,7 +104,7 @@ class CommandRunner(ABC):
         """
 
 
-def digest(text: str, workdir: str | Path, opening: WallOpening) -> str:
+def digest(text: str, workdir: str | Path, opening: SandboxOpening) -> str:
     """The hash of the executor's input: the command's bytes, its folder, and its opening."""
     exact = json.dumps([text, str(workdir), opening.network, list(opening.folders), opening.host])
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()

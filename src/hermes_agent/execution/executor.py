@@ -28,9 +28,9 @@ from hermes_agent.execution.base import (
     CommandRunner,
     ExecutorUnavailable,
     Permit,
+    SandboxKind,
+    SandboxOpening,
     ShellCommand,
-    Wall,
-    WallOpening,
 )
 from hermes_agent.execution.process import ChildProcess, PluginProcess
 from hermes_agent.execution.protection import (
@@ -75,7 +75,7 @@ class CommandOutput(NamedTuple):
 class ExecutorChoice:
     """The sandbox of this machine, and the bubblewrap that builds it."""
 
-    wall: Wall
+    sandbox: SandboxKind
     program: str = ""
     way: tuple[str, ...] = ()
     why: str = ""
@@ -101,7 +101,7 @@ class ExecutorChoice:
         if self.runner is not None:
             return self.runner.said
         return {"none": "no sandbox: every command asks", "host": "no sandbox: executor is host"}.get(
-            self.wall, self.wall
+            self.sandbox, self.sandbox
         )
 
 
@@ -144,7 +144,7 @@ def find(setting: str) -> ExecutorChoice:
     return ExecutorChoice("none", why=why)
 
 
-def wall_of(config: Config) -> ExecutorChoice:
+def sandbox_of(config: Config) -> ExecutorChoice:
     """The sandbox of this configuration; raises if it cannot be used. Entry points call this at their start."""
     setting = chosen(config)
     return _of_plugin(setting.removeprefix(PLUGIN), config) if setting.startswith(PLUGIN) else find(setting)
@@ -188,8 +188,8 @@ class Executor:
     limits: Limits
 
     @property
-    def wall(self) -> Wall:
-        return wall_of(self.config).wall
+    def sandbox(self) -> SandboxKind:
+        return sandbox_of(self.config).sandbox
 
     @asynccontextmanager
     async def run(
@@ -210,7 +210,7 @@ class Executor:
         `ours`: a fixed program of Hermes, not a model's text. It also runs if no sandbox works, and sees hidden files,
         so the caller must remove secrets from its output. `reads`: further paths that it reads. `streams`: descriptors
         for its input and its output; `on_output` gets only what it writes to its errors then."""
-        runner = wall_of(self.config).runner
+        runner = sandbox_of(self.config).runner
         if runner is not None and streams is not None and not (permit is not None and permit.opening.host):
             raise ExecutorUnavailable("the plug-in's executor runs no program that one talks to")
         if runner is not None and not ours and not (permit is not None and permit.opening.host):
@@ -254,18 +254,18 @@ class Executor:
 
     def explanation(self, workspace: Path) -> str:
         """One line for a model whose confined command failed: the sandbox, and what it hides and forbids."""
-        found = wall_of(self.config)
-        if found.wall == "host":
+        found = sandbox_of(self.config)
+        if found.sandbox == "host":
             return "without a sandbox"
         if found.runner is not None:
             return f"in {found.runner.said}; outside=true asks a person to run exactly this on the host instead"
         network = "no network but its own loopback"
-        if found.wall == "landlock":
+        if found.sandbox == "landlock":
             network = (
                 "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
             )
         return (
-            f"inside {found.wall}: {network}; writable is {workspace}; /tmp and the home are private and vanish with"
+            f"inside {found.sandbox}: {network}; writable is {workspace}; /tmp and the home are private and vanish with"
             " the command; secret files and the rest of the home are hidden; git's settings and hooks and start-up"
             " files are read-only. If that is why it failed, outside=true asks a person to run exactly this outside"
         )
@@ -281,12 +281,12 @@ class Executor:
     ) -> PreparedCommand:
         """The request to the supervisor. Blocks on the file system. Raises if the command must not run."""
         opening = _checked_opening(command, permit)
-        found = wall_of(self.config)
-        if found.wall == "plugin" and not opening.host:
+        found = sandbox_of(self.config)
+        if found.sandbox == "plugin" and not opening.host:
             found = find("confined")  # a program of ours works on this machine's files
-        if opening.host or found.wall == "host" or (found.wall == "none" and ours):
+        if opening.host or found.sandbox == "host" or (found.sandbox == "none" and ours):
             return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
-        if found.wall == "none":
+        if found.sandbox == "none":
             raise ExecutorUnavailable(f"no sandbox works here ({found.why}), so a person has to approve each command")
         # An approved change of the workspace (`rm -r project`) covers everything in it, git folders included.
         return self._confined(
@@ -294,7 +294,7 @@ class Executor:
         )
 
     def _confined(
-        self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: WallOpening, ours: bool,
+        self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: SandboxOpening, ours: bool,
         reads: tuple[Path, ...], *, changes: bool,
     ) -> PreparedCommand:  # fmt: skip
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
@@ -310,7 +310,7 @@ class Executor:
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, write=write,
             read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
-            own=own, git_writable=found.wall == "bubblewrap",
+            own=own, git_writable=found.sandbox == "bubblewrap",
             secrets_in=lambda folder: _secrets(folder, user_home, own),
         )  # fmt: skip
         if ours:
@@ -325,9 +325,9 @@ class Executor:
         if os.geteuid() == 0:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # users of an archive do not exist inside
         request: dict[str, Any] = {
-            "wall": found.wall, "limits": self._bounds(), "rlimits": self._rlimits(),
+            "sandbox": found.sandbox, "limits": self._bounds(), "rlimits": self._rlimits(),
         }  # fmt: skip
-        if found.wall == "bubblewrap":
+        if found.sandbox == "bubblewrap":
             environ |= {"TMPDIR": "/tmp", "HOME": str(user_home)}
             request |= {
                 "sockets": "private", "own_network": not opening.network,
@@ -340,7 +340,7 @@ class Executor:
         else:
             request |= self._landlocked(seen, command, opening, environ)
         request["environ"] = environ
-        mounted = frozenset(seen.protected) if found.wall == "bubblewrap" and not changes else frozenset()
+        mounted = frozenset(seen.protected) if found.sandbox == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
         if ours:
             return PreparedCommand(request)
@@ -351,7 +351,7 @@ class Executor:
         return PreparedCommand(request, lambda: _watches.end(watch), watch)
 
     def _landlocked(
-        self, seen: FilesystemView, command: ShellCommand, opening: WallOpening, environ: dict[str, str]
+        self, seen: FilesystemView, command: ShellCommand, opening: SandboxOpening, environ: dict[str, str]
     ) -> dict[str, Any]:
         if seen.user_home.is_relative_to(seen.workspace):
             raise ExecutorUnavailable(
@@ -396,7 +396,7 @@ class Executor:
 _ASK_OUTSIDE = "With outside=true a person is asked."
 
 
-def _checked_opening(command: ShellCommand, permit: Permit | None) -> WallOpening:
+def _checked_opening(command: ShellCommand, permit: Permit | None) -> SandboxOpening:
     """The opening for exactly this command. Raises if the command differs from the approved one."""
     if permit is None:
         return CLOSED
@@ -408,7 +408,7 @@ def _checked_opening(command: ShellCommand, permit: Permit | None) -> WallOpenin
     return permit.opening
 
 
-def _opening_in(workspace: Path, command: ShellCommand, permit: Permit | None) -> WallOpening:
+def _opening_in(workspace: Path, command: ShellCommand, permit: Permit | None) -> SandboxOpening:
     """Like `_checked_opening`, for a command that must stay in the workspace."""
     if not Path(os.path.realpath(command.workdir)).is_relative_to(os.path.realpath(workspace)):
         raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)

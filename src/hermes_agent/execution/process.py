@@ -35,7 +35,7 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._on_output = on_output
         self.trouble = ""
-        """Why the command was ended or not run: `memory`, `processes`, `disk`, or `wall` and the failed part."""
+        """Why the command was ended or not run: `memory`, `processes`, `disk`, or `sandbox` and the failed part."""
         self.undone: list[str] = []
         """The files that the executor restored after the end, one line each."""
         self._left = False
@@ -182,7 +182,7 @@ class PluginProcess:
         if self._task.cancelled():
             return -9
         if (error := self._task.exception()) is not None:
-            self.trouble = f"wall: the executor failed ({type(error).__name__})"
+            self.trouble = f"sandbox: the executor failed ({type(error).__name__})"
             plugins.complain(error, plugin="executor", action="executor_failed")
             return -9
         return int(self._task.result())
@@ -196,7 +196,7 @@ class PluginProcess:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_PLUGIN_END_SECONDS)
         if not self._task.done():
-            self.trouble = "wall: the executor did not end the command"
+            self.trouble = "sandbox: the executor did not end the command"
 
 
 class _Supervisor:

@@ -212,12 +212,14 @@ class _Keeper:
         """Where its output goes; -1: to where its errors go."""
         self._inside = inside
         """Whether this process is in its own network, which the command inherits."""
+        self._sandbox: str | None = request.get("sandbox", request.get("wall"))
+        """`wall`: the key of version 0.1, of which a gateway may still run when this file is newer already."""
         self._limits: dict[str, int] = request.get("limits") or {}
         self._free = self._disk()
 
     def run(self) -> None:
         status, said = os.pipe()
-        if self._request.get("wall") != "landlock":
+        if self._sandbox != "landlock":
             child = self._child = self._spawn(said)
         else:
             child = self._child = os.fork()
@@ -255,7 +257,7 @@ class _Keeper:
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
         places = [(_above(self._output if self._sink < 0 else self._sink), 1), (_above(errors), 2)]
         argv = self._request["argv"]
-        if self._request.get("wall") == "bubblewrap":
+        if self._sandbox == "bubblewrap":
             filters, writing = os.pipe()
             os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
             os.close(writing)
@@ -290,7 +292,7 @@ class _Keeper:
 
     def _left_processes(self) -> bool:
         """Whether the command left processes running; with bubblewrap they end with the first one."""
-        return self._request.get("wall") != "bubblewrap" and bool(_below(os.getpid()))
+        return self._sandbox != "bubblewrap" and bool(_below(os.getpid()))
 
     def _run_command(self, status: int) -> NoReturn:
         """In the new process: apply limits and sandbox, then run the command. A failure is reported and ends it."""
@@ -306,7 +308,7 @@ class _Keeper:
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
             self._apply_limits()
-            if self._request.get("wall") == "landlock":
+            if self._sandbox == "landlock":
                 rules = [(path, access) for path, access in self._request["rules"]]
                 landlock.restrict(rules, sockets=self._request["sockets"])
             argv = self._request["argv"]
@@ -350,12 +352,12 @@ class _Keeper:
         os.set_blocking(status, False)
         with contextlib.suppress(BlockingIOError):
             said = os.read(status, 65_536)
-        if self._request.get("wall") == "bubblewrap":
+        if self._sandbox == "bubblewrap":
             # bubblewrap reports the command's exit code; without that report nothing was run.
             if b'"exit-code"' in said or code < 0:
                 return code, ""
-            return code, "wall" if said.startswith(b"{") else f"wall: {said.decode('utf-8', 'replace')}"
-        return (code, f"wall: {said.decode('utf-8', 'replace')}") if said else (code, "")
+            return code, "sandbox" if said.startswith(b"{") else f"sandbox: {said.decode('utf-8', 'replace')}"
+        return (code, f"sandbox: {said.decode('utf-8', 'replace')}") if said else (code, "")
 
     def _over_limit(self) -> str:
         found = _below(os.getpid())
@@ -383,15 +385,15 @@ class _Keeper:
         if gentle:
             self.say_taken()  # this may take a while
             for pid in _below(os.getpid()):
-                if pid != child or self._request.get("wall") != "bubblewrap":
+                if pid != child or self._sandbox != "bubblewrap":
                     _send(pid, signal.SIGTERM)
             deadline = time.monotonic() + float(self._request.get("grace", 1.0))
             while time.monotonic() < deadline and (left := _below(os.getpid())):
-                if self._request.get("wall") == "bubblewrap" and set(left) <= {child}:
+                if self._sandbox == "bubblewrap" and set(left) <= {child}:
                     break
                 _reap()
                 time.sleep(0.01)
-        elif self._request.get("wall") == "bubblewrap":
+        elif self._sandbox == "bubblewrap":
             # The first process in its namespace is our child now; all others there end with it.
             with contextlib.suppress(OSError, IndexError):  # it has been ended already, or the kernel has no handles
                 select.select([os.pidfd_open(_children(os.getpid())[0])], [], [], _START_SECONDS)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_agent.execution.base import CLOSED, WallOpening
+from hermes_agent.execution.base import CLOSED, SandboxOpening
 from hermes_config import secret_files
 from hermes_config.protected_files import plain_content
 
@@ -78,7 +78,7 @@ def view(
     environ: Mapping[str, str],
     read: Iterable[Path] = (),
     write: Iterable[Path] = (),
-    opening: WallOpening = CLOSED,
+    opening: SandboxOpening = CLOSED,
     hidden: Iterable[Path] = (),
     own: tuple[str, ...] = (),
     git_writable: bool = True,

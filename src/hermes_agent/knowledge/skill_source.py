@@ -101,10 +101,10 @@ def _run(argv: tuple[str, ...], folder: Path, config: Config, *, reads: tuple[Pa
     import asyncio
 
     from hermes_agent.execution import executor
-    from hermes_agent.execution.base import Permit, ShellCommand, WallOpening, digest
+    from hermes_agent.execution.base import Permit, SandboxOpening, ShellCommand, digest
     from hermes_agent.tools.environment import child_environment
 
-    opening = WallOpening(network=True, folders=())
+    opening = SandboxOpening(network=True, folders=())
     environ = child_environment(os.environ, passed=(), identity={}, home=config.home)
     text, shell = shlex.join(argv), executor.shell()
     if shell is None:
@@ -112,9 +112,10 @@ def _run(argv: tuple[str, ...], folder: Path, config: Config, *, reads: tuple[Pa
     command = ShellCommand(
         (shell, "-c", text), folder, {**environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}, text
     )
-    wall, permit = executor.Executor(config.home, config, config.limits), Permit(digest(text, folder, opening), opening)
+    run = executor.Executor(config.home, config, config.limits)
+    permit = Permit(digest(text, folder, opening), opening)
     ran = asyncio.run(
-        wall.collect(command, workspace=folder, seconds=_SECONDS, most=_OUTPUT_BYTES, permit=permit, reads=reads)
+        run.collect(command, workspace=folder, seconds=_SECONDS, most=_OUTPUT_BYTES, permit=permit, reads=reads)
     )
     return None if ran.status == 0 else ran.data.decode("utf-8", "replace")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.execution import base
-from hermes_agent.execution.base import Permit, ShellCommand, WallOpening
+from hermes_agent.execution.base import Permit, SandboxOpening, ShellCommand
 from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
 
@@ -116,7 +116,7 @@ class McpServer:
         permit = Permit(base.digest(text, self.folder, opening), opening) if opening else None
         return command, permit, (*reads, *_program_folders(Path(program), environ.get("PATH", ""), self.config.home))
 
-    def opening(self) -> tuple[WallOpening, tuple[Path, ...]]:
+    def opening(self) -> tuple[SandboxOpening, tuple[Path, ...]]:
         """What `needs` opens in the sandbox, and the folders to read."""
         folders: list[Path] = []
         reads: list[Path] = []
@@ -128,7 +128,7 @@ class McpServer:
                 raise self._unusable(f"the need {need[:60]!r} is not known: network, host, /folder or read:/folder")
             (reads if need.startswith(READ) else folders).append(Path(os.path.realpath(path)))
         needs = self.settings.needs
-        return WallOpening(NETWORK in needs, tuple(map(str, folders)), HOST in needs), tuple(reads)
+        return SandboxOpening(NETWORK in needs, tuple(map(str, folders)), HOST in needs), tuple(reads)
 
     def _filled(self, value: Any) -> str:
         """A value with the variables it names."""

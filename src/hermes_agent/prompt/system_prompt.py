@@ -115,7 +115,7 @@ def _platform_hint(platform: str) -> str:
 def _sandbox(setup: Setup) -> str:
     from hermes_agent.execution import executor  # imported late: it takes 20 ms, and only turns need it
 
-    return executor.wall_of(setup.config).said
+    return executor.sandbox_of(setup.config).said
 
 
 def _memory(setup: Setup) -> str:

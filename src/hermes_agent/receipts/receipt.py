@@ -238,7 +238,7 @@ def _tools(
             result = next((one for one in waited if question.id in one), result)
         took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
         allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
-        # Whether it ran without a wall: an MCP server has a wall of its own, or runs elsewhere.
+        # Whether it ran without a sandbox: an MCP server has a sandbox of its own, or runs elsewhere.
         outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no sandbox"))
         yield {
             "name": call.name, "summary": _argument(call),

@@ -104,7 +104,7 @@ class TurnRun:
         setup, journal = self.setup, self.journal
         stays_open = self.request is not None and self.request.questions_stay_open
         return CommandGate(
-            db=setup.db, home=setup.home, config=setup.config, wall=executor.wall_of(setup.config).wall,
+            db=setup.db, home=setup.home, config=setup.config, sandbox=executor.sandbox_of(setup.config).sandbox,
             conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
             approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
             platform=setup.platform, workspace=setup.workdir,

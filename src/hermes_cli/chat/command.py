@@ -83,7 +83,7 @@ def _chat(args: argparse.Namespace) -> int:
 
         text = oneshot.whole_question(asked) + mentions.picture_names(_pictures(args.image))
         bare = args.oneshot is not None
-        executor.wall_of(config.load())  # raises when the configured executor cannot be used
+        executor.sandbox_of(config.load())  # raises when the configured executor cannot be used
         with store.open_store(create=True) as db:
             options = _options(args, db)
             _say_which(db, options.session_id, args.resume or args.go_on)
@@ -96,7 +96,7 @@ def _chat(args: argparse.Namespace) -> int:
         from hermes_cli.setup import command
 
         command.before_talking()
-    executor.wall_of(config.load())
+    executor.sandbox_of(config.load())
     if not args.plain and launch.can_open():
         return launch.open_window(lambda: _options(args))
     from hermes_agent.models import providers

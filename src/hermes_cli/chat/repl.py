@@ -400,7 +400,7 @@ class LineChat:
             conversation_id=ConversationId(""), turn_id=TurnId(""), call_id="", person_id=None, platform="",
             expires_at=time.time() + seconds, seconds=seconds,
             choices=tuple(one for one in CHOICES if one in (payload.get("choices") or ())),
-            labels=dict(payload.get("labels") or {}), wall=str(payload.get("wall") or ""),
+            labels=dict(payload.get("labels") or {}), sandbox=str(payload.get("sandbox") or ""),
             content=str(payload.get("content") or ""),
         )  # fmt: skip
         where, lapses = "conversation" if self._events.by_gateway else "terminal", time.monotonic() + seconds

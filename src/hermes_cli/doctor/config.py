@@ -80,11 +80,11 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     if config.approvals.mode == "off":
         says = "rm -r and the like run in the sandbox without a question: config.yaml sets approvals.mode: off"
         yield warning("approvals", says, "hermes config set approvals.mode manual")
-    found = execution.wall_of(config)
+    found = execution.sandbox_of(config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
-    if found.wall == "bubblewrap":
+    if found.sandbox == "bubblewrap":
         yield ok("executor", "bubblewrap confines commands")
-    elif found.wall == "landlock":
+    elif found.sandbox == "landlock":
         says = (
             f"Landlock confines commands ({found.why}); it does not protect modes and times of files outside the"
             " workspace, and commands can see the names of hidden files"
@@ -92,7 +92,7 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         yield warning("executor", says, better, found.advice)
     elif found.runner is not None:
         yield ok("executor", f"commands run in {text.harmless(found.said)}: config.yaml names a plug-in's executor")
-    elif found.wall == "none":
+    elif found.sandbox == "none":
         yield warning(
             "executor",
             f"no confinement works here, so Hermes asks before every command ({found.why})",

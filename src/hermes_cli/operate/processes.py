@@ -123,4 +123,5 @@ def _size(row: ProcessRow) -> int:
 
 
 def _document(row: ProcessRow) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if name != "address"}
+    facts = {name: value for name, value in asdict(row).items() if name not in ("address", "wall")}
+    return facts | {"sandbox": row.wall}

@@ -81,10 +81,10 @@ def _executor(home: Path, facts: dict[str, Any]) -> None:
     loaded = config.load()
     if loaded.approvals.mode == "off":
         facts["warnings"].append("rm -r and the like run in the sandbox without a question: approvals.mode is off")
-    found = executor.wall_of(loaded)
-    if found.wall == "host":
+    found = executor.sandbox_of(loaded)
+    if found.sandbox == "host":
         facts["warnings"].append("commands run without a sandbox: executor is host")
-    facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
+    facts["executor"] = {"sandbox": found.sandbox, "said": found.said, "why": found.why}
 
 
 def _size(folder: Path) -> int:

@@ -100,7 +100,7 @@ class ApprovalDialog(ModalScreen[str]):
             ("where", folder(str(self._question.get("workdir") or ""))),
             ("runs", "" if self._question.get("kind") == "mcp" else self._runs),  # its sandbox says where
             ("for", str(self._question.get("requester") or "")), ("why", why),
-            ("sandbox", str(self._question.get("wall") or "")),
+            ("sandbox", str(self._question.get("sandbox") or "")),
             ("expires", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]

@@ -161,7 +161,7 @@ class SessionApprovals:
             "kind": question.kind,
             "workdir": question.workdir,
             "detail": question.detail,
-            "wall": question.wall,
+            "sandbox": question.sandbox,
             "content": redaction.redacted(question.content),
             "measure": approval_text.measure(question.command),
             "expires_in": round(question.seconds, 1),

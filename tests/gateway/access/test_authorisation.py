@@ -65,7 +65,7 @@ EVERYBODY, STAFF = frozenset({"owner", "admin", "member", "guest"}), frozenset({
 SHELL, CLARIFY = Usable("terminal", STAFF), Usable("clarify", EVERYBODY)
 SESSIONS = Usable("sessions", EVERYBODY, private=True)
 MINE, HIS = ReadableConversation(ADA), ReadableConversation(BOB)
-ROOM = ReadableConversation(None, ("telegram", "", "-100"))
+OF_CHAT = ReadableConversation(None, ("telegram", "", "-100"))
 
 # sender, place, action, resource, policy → the role with which it is allowed, "code", or "" for a denial
 CORNER: list[tuple[Principal, Surface, Action, Any, Policy, str]] = [
@@ -86,7 +86,7 @@ CORNER: list[tuple[Principal, Surface, Action, Any, Policy, str]] = [
     (USER, GROUP, "speak", None, CHATS, "guest"),
     (USER, OTHER_GROUP, "speak", None, CHATS, ""),
     (USER, DM, "speak", None, CHATS, ""),
-    # Open doors make guests; the general one gives way to any list.
+    # Settings that let everybody in make guests; the general one gives way to any list.
     (USER, DM, "speak", None, OPEN, "guest"),
     (USER, DM, "speak", None, Policy(everyone=True), "guest"),
     (USER, DM, "speak", None, replace(OTHERS, everyone=True), ""),
@@ -108,11 +108,11 @@ CORNER: list[tuple[Principal, Surface, Action, Any, Policy, str]] = [
     (USER, DM, "tool", SHELL, knows("member"), ""),
     (USER, DM, "tool", CLARIFY, knows("guest"), "guest"),
     (USER, GROUP, "command", SESSIONS, knows("owner"), ""),
-    # Everybody reads what is theirs, where nobody reads along, and in a room the room's.
+    # Everybody reads what is theirs, where nobody reads along, and in a group the group's.
     (USER, DM, "read", MINE, knows("guest"), "guest"),
     (USER, DM, "read", HIS, knows("owner"), ""),
-    (USER, GROUP, "read", ROOM, knows("member"), "member"),
-    (USER, DM, "read", ROOM, knows("owner"), ""),
+    (USER, GROUP, "read", OF_CHAT, knows("member"), "member"),
+    (USER, DM, "read", OF_CHAT, knows("owner"), ""),
     # Leave is the owner's or a named approver's to give, in private.
     (USER, DM, "approve", Question(BOB), knows("owner"), "owner"),
     (USER, GROUP, "approve", Question(BOB), knows("owner"), ""),
@@ -229,7 +229,7 @@ surfaces = st.builds(
     Surface, st.sampled_from(["dm", "group", "api", "terminal", "?"]), names, names, names, st.booleans()
 )
 actions = st.sampled_from([*get_args(Action), "destroy", ""])
-resources = st.sampled_from([None, SHELL, CLARIFY, SESSIONS, MINE, HIS, ROOM, Question(None), Question(ADA, BOB)])
+resources = st.sampled_from([None, SHELL, CLARIFY, SESSIONS, MINE, HIS, OF_CHAT, Question(None), Question(ADA, BOB)])
 
 
 @given(principals, surfaces, actions, resources)

@@ -62,13 +62,13 @@ def expect_still(beat: Path) -> None:
         seen, now = now, beat.read_text()
 
 
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
-def test_a_build_goes_on_while_the_gateway_is_restarted_twice(wall: str, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_a_build_goes_on_while_the_gateway_is_restarted_twice(sandbox: str, pytestconfig: pytest.Config) -> None:
     """In full (`--long`): a build of three minutes."""
     third = 60 if pytestconfig.getoption("--long") else 0.5
     with (
         model_for(BUILD) as model,
-        Scenario(FakeTelegram(flood=OFF), model, config={**CONFIG, "executor": wall}) as scene,
+        Scenario(FakeTelegram(flood=OFF), model, config={**CONFIG, "executor": sandbox}) as scene,
     ):
         ada = scene.owner("ada")
         scene.start()
@@ -86,13 +86,13 @@ def test_a_build_goes_on_while_the_gateway_is_restarted_twice(wall: str, pytestc
         ada.expect("I was told of the end.")
         scene.restart()
         (row,) = processes(scene)
-        assert (row["state"], row["exit_code"], row["wall"]) == ("exited", 4, wall)
+        assert (row["state"], row["exit_code"], row["sandbox"]) == ("exited", 4, sandbox)
         *steps, last = scene.hermes("process", "log", row["id"]).splitlines()
         assert steps == [f"step {i}" for i in range(1, len(steps) + 1)] and len(steps) > 20 and last == "built"
         assert heard(ada, "I was told of the end.") == 1
         told = model.requests[-1].last_user_text
         assert f"[Background process {row['id']}: exit code 4, after " in told and told.endswith("built")
-        print(f"{wall}: {told.splitlines()[0]} {len(steps)} lines of output, told once")
+        print(f"{sandbox}: {told.splitlines()[0]} {len(steps)} lines of output, told once")
 
 
 def test_a_process_that_cannot_outlive_its_container_is_lost_and_that_is_told_once() -> None:

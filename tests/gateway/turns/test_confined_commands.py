@@ -94,15 +94,15 @@ def _commands(world: World) -> list[object]:
     return [say(calls=[call("terminal", {"command": world.line(text)})]) for text in HOSTILE]
 
 
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
-def test_hostile_lines_have_no_effect_through_a_gateway(world: World, wall: str) -> None:
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_hostile_lines_have_no_effect_through_a_gateway(world: World, sandbox: str) -> None:
     with (
         ScriptedModel(*_commands(world), always(say("Done."))) as model,
         Scenario(
             FakeTelegram(flood=OFF),
             model,
             home=world.home,
-            config={**CONFIG, "executor": wall},
+            config={**CONFIG, "executor": sandbox},
             environment=world.environment(),
         ) as scene,
     ):
@@ -140,11 +140,12 @@ _SURVIVORS = (
 )
 
 
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
-def test_a_kill_of_the_gateway_ends_what_its_command_started(tmp_path: Path, wall: str) -> None:
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_a_kill_of_the_gateway_ends_what_its_command_started(tmp_path: Path, sandbox: str) -> None:
+    config = {**CONFIG, "executor": sandbox}
     with (
         ScriptedModel(say(calls=[call("terminal", {"command": _SURVIVORS})]), always(say("Done."))) as model,
-        Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config={**CONFIG, "executor": wall}) as scene,
+        Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=config) as scene,
     ):
         ada = scene.owner("ada")
         scene.start()
@@ -172,7 +173,7 @@ def test_a_gateway_whose_executor_cannot_be_used_does_not_start(tmp_path: Path) 
     assert "executor 'docker' in config.yaml is not supported" in last and "confined" in last
 
 
-def test_status_says_which_wall_holds(tmp_path: Path) -> None:
+def test_status_says_which_sandbox_holds(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("model: demo\nexecutor: landlock\n")
@@ -181,7 +182,7 @@ def test_status_says_which_wall_holds(tmp_path: Path) -> None:
         [sys.executable, "-m", "hermes_cli", "status", "--json"], capture_output=True, text=True, timeout=60,
         check=True, env=environ,
     )  # fmt: skip
-    assert json.loads(ran.stdout)["executor"]["wall"] == "landlock"
+    assert json.loads(ran.stdout)["executor"]["sandbox"] == "landlock"
     doctor = subprocess.run(
         [sys.executable, "-m", "hermes_cli", "doctor"],
         capture_output=True,

@@ -14,8 +14,8 @@ from tests.support.sample_store import grants_of
 
 from hermes_agent.approvals import policy
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
-from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo, question_of
+from hermes_agent.execution.base import CLOSED, Permit, SandboxKind, SandboxOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
 from hermes_cli.main import main
 from hermes_config.config import of as config_of
@@ -54,10 +54,10 @@ class Person:
 def gate(
     db: SessionDB, approver: Any = None, *, config: Mapping[str, Any] | None = None, turn: str = "t1",
     chat: ConversationId = CHAT, person: PersonId | None = ANA, yolo: bool = False, fence: int | None = None,
-    wall: Wall = "bubblewrap", task: str | None = None,
+    sandbox: SandboxKind = "bubblewrap", task: str | None = None,
 ) -> CommandGate:  # fmt: skip
     return CommandGate(
-        db=db, home=HOME, config=config_of(HOME, config or {}), wall=wall, conversation_id=chat,
+        db=db, home=HOME, config=config_of(HOME, config or {}), sandbox=sandbox, conversation_id=chat,
         turn_id=TurnId(turn), person_id=person, approver=approver, approver_id=OWNER, yolo=Yolo(yolo), fence=fence,
         platform="cli", task_id=TurnId(task) if task else None,
     ).for_call("call_1")  # fmt: skip
@@ -74,7 +74,7 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
 
 
-class TestTheWall:
+class TestTheSandbox:
     """What runs confined, what asks, and what a yes opens."""
 
     @pytest.mark.parametrize("command", ["ls", "python x.py", "make test", "frobnicate --all"])
@@ -85,9 +85,9 @@ class TestTheWall:
 
     @pytest.mark.parametrize(
         ("command", "opening"),
-        [(CURL, WallOpening(network=True)), (SERVICE, WallOpening(host=True)), (RM, CLOSED)],
+        [(CURL, SandboxOpening(network=True)), (SERVICE, SandboxOpening(host=True)), (RM, CLOSED)],
     )
-    def test_a_yes_opens_the_least_that_is_needed(self, db: SessionDB, command: str, opening: WallOpening) -> None:
+    def test_a_yes_opens_the_least_that_is_needed(self, db: SessionDB, command: str, opening: SandboxOpening) -> None:
         person = Person("once")
         verdict = permit(gate(db, person), command)
         assert verdict.allowed
@@ -102,15 +102,16 @@ class TestTheWall:
             (CURL + " ", WORKDIR, permitted.opening),
             (CURL.replace("a.example", "b.example"), WORKDIR, permitted.opening),
             (CURL, WORKDIR + "/x", permitted.opening),
-            (CURL, WORKDIR, WallOpening(host=True)),
+            (CURL, WORKDIR, SandboxOpening(host=True)),
         ):
             assert digest(text, where, opening) != permitted.digest
 
     def test_to_run_outside_is_a_question_about_exactly_this(self, db: SessionDB) -> None:
         person = Person("session")
         verdict = permit(gate(db, person), "make test", outside=True)
-        assert verdict.permit == Permit(digest("make test", WORKDIR, WallOpening(host=True)), WallOpening(host=True))
-        assert "outside bubblewrap" in person.asked[0].wall
+        opening = SandboxOpening(host=True)
+        assert verdict.permit == Permit(digest("make test", WORKDIR, opening), opening)
+        assert "outside bubblewrap" in person.asked[0].sandbox
         assert permit(gate(db, None, turn="t2"), "make test") == GateDecision(True), "inside it needs nobody"
         assert permit(gate(db, None, turn="t2"), "make test", outside=True).permit == verdict.permit
         assert not permit(gate(db, None, turn="t2"), "make test2", outside=True).allowed
@@ -119,40 +120,40 @@ class TestTheWall:
         assert permit(gate(db, Person("always")), RM).allowed
         assert not permit(gate(db, None, turn="t2"), RM, outside=True).allowed
 
-    def test_where_no_wall_works_every_command_asks(self, db: SessionDB) -> None:
+    def test_where_no_sandbox_works_every_command_asks(self, db: SessionDB) -> None:
         person = Person("once")
-        verdict = permit(gate(db, person, wall="none"), "ls")
-        assert verdict.permit == Permit(digest("ls", WORKDIR, WallOpening(host=True)), WallOpening(host=True))
-        assert "every command asks" in person.asked[0].why and "all your rights" in person.asked[0].wall
-        assert not permit(gate(db, None, wall="none", turn="t2"), "ls").allowed
-        assert not permit(gate(db, None, wall="none", yolo=True), "ls").allowed, "never the host by itself"
+        verdict = permit(gate(db, person, sandbox="none"), "ls")
+        assert verdict.permit == Permit(digest("ls", WORKDIR, SandboxOpening(host=True)), SandboxOpening(host=True))
+        assert "every command asks" in person.asked[0].why and "all your rights" in person.asked[0].sandbox
+        assert not permit(gate(db, None, sandbox="none", turn="t2"), "ls").allowed
+        assert not permit(gate(db, None, sandbox="none", yolo=True), "ls").allowed, "never the host by itself"
 
-    def test_without_a_wall_by_the_owners_choice(self, db: SessionDB) -> None:
+    def test_without_a_sandbox_by_the_owners_choice(self, db: SessionDB) -> None:
         person = Person("once")
-        host = WallOpening(host=True)
-        assert permit(gate(db, person, wall="host"), "ls").permit == Permit(digest("ls", WORKDIR, host), host)
+        host = SandboxOpening(host=True)
+        assert permit(gate(db, person, sandbox="host"), "ls").permit == Permit(digest("ls", WORKDIR, host), host)
         assert person.asked == []
-        assert permit(gate(db, person, wall="host"), CURL).permit == Permit(digest(CURL, WORKDIR, host), host)
+        assert permit(gate(db, person, sandbox="host"), CURL).permit == Permit(digest(CURL, WORKDIR, host), host)
         assert len(person.asked) == 1, "needs still ask"
-        assert permit(gate(db, None, wall="host", yolo=True), SERVICE).permit is not None
-        assert not permit(gate(db, None, wall="host", yolo=True), "rm -rf /").allowed
+        assert permit(gate(db, None, sandbox="host", yolo=True), SERVICE).permit is not None
+        assert not permit(gate(db, None, sandbox="host", yolo=True), "rm -rf /").allowed
         assert [left.rule for left in db.approvals.exits()] == ["executor: host", None, "executor: host"]
 
     def test_the_floor_holds(self, db: SessionDB) -> None:
-        for wall in get_args(Wall):
+        for sandbox in get_args(SandboxKind):
             for yolo in (False, True):
-                verdict = permit(gate(db, Person("always"), wall=wall, yolo=yolo), "rm -rf /")
+                verdict = permit(gate(db, Person("always"), sandbox=sandbox, yolo=yolo), "rm -rf /")
                 assert not verdict.allowed and "never" in verdict.reason
 
-    def test_a_judge_that_fails_leaves_it_to_the_wall(self, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_judge_that_fails_leaves_it_to_the_sandbox(self, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*args: Any, **more: Any) -> Any:
             raise RecursionError
 
         monkeypatch.setattr(JUDGE, broken)
         assert permit(gate(db, None), "whatever") == GateDecision(True, permit=None)
-        assert not permit(gate(db, None, wall="none"), "whatever").allowed
-        assert not permit(gate(db, None, wall="host"), "whatever").allowed
-        assert not permit(gate(db, None, wall="host", yolo=True), "whatever").allowed, "nobody saw the floor"
+        assert not permit(gate(db, None, sandbox="none"), "whatever").allowed
+        assert not permit(gate(db, None, sandbox="host"), "whatever").allowed
+        assert not permit(gate(db, None, sandbox="host", yolo=True), "whatever").allowed, "nobody saw the floor"
         assert not permit(gate(db, None, yolo=True), HOSTS, kind="write", after=b"x").allowed
         assert not permit(gate(db, None, config={"approvals": {"deny": ["x"]}}), "whatever").allowed
 
@@ -177,7 +178,7 @@ class TestWithoutQuestions:
     """`approvals.mode: off` and yolo ask nothing, and open nothing."""
 
     @pytest.mark.parametrize("switch", [{"yolo": True}, {"config": {"approvals": {"mode": "off"}}}])
-    def test_what_would_leave_the_wall_is_refused(self, db: SessionDB, switch: dict[str, Any]) -> None:
+    def test_what_would_leave_the_sandbox_is_refused(self, db: SessionDB, switch: dict[str, Any]) -> None:
         for command in (CURL, SERVICE):
             verdict = permit(gate(db, Person("always"), **switch), command)
             assert not verdict.allowed and "leave the sandbox" in verdict.reason and "owner" in verdict.reason
@@ -243,14 +244,15 @@ class TestRules:
     def test_the_allowlist_is_for_exact_commands(self, db: SessionDB) -> None:
         config = {"command_allowlist": [CURL, "rm -r build", "curl *", "rm *"]}
         verdict = permit(gate(db, None, config=config), CURL)
-        assert verdict.permit == Permit(digest(CURL, WORKDIR, WallOpening(network=True)), WallOpening(network=True))
+        opening = SandboxOpening(network=True)
+        assert verdict.permit == Permit(digest(CURL, WORKDIR, opening), opening)
         assert [(left.rule, left.text) for left in db.approvals.exits()] == [("command_allowlist", CURL)]
         assert permit(gate(db, None, config=config), "rm -r build").allowed
         for command in (CURL_TOO, "rm -r other", f"{CURL}; {SERVICE}"):
             assert not permit(gate(db, None, config=config), command).allowed, command
         assert not permit(gate(db, None, config=config), CURL, outside=True).allowed
         assert not permit(gate(db, None, config={"command_allowlist": ["*"]}), "rm -rf /").allowed
-        assert permit(gate(db, None, config=config, wall="none"), "rm -r build").permit is not None
+        assert permit(gate(db, None, config=config, sandbox="none"), "rm -r build").permit is not None
 
     def test_what_is_not_taken_as_written_is_said(self) -> None:
         said = {"approvals": {"mode": "smart", "timeout": "soon", "deny": [1]}, "command_allowlist": "ls"}
@@ -281,7 +283,7 @@ class TestAnswers:
         assert (asked.command, asked.workdir, asked.person_id, asked.call_id) == (RM, WORKDIR, ANA, "call_1")
         assert asked.why and asked.expires_at == clock() + 45 and asked.seconds == 45
         assert asked.choices == ("task", "once", "session", "always", "deny")
-        assert asked.label("task") == "This command for this task" and "inside bubblewrap" in asked.wall
+        assert asked.label("task") == "This command for this task" and "inside bubblewrap" in asked.sandbox
         assert not verdict.allowed and "said no" in verdict.reason and "not retry" in verdict.reason
 
     def test_once_is_once(self, db: SessionDB) -> None:
@@ -357,7 +359,8 @@ class TestAnswers:
         made = gate(db, person)
         assert permit(made, CURL).allowed
         second = permit(made, CURL_TOO)
-        assert second.permit == Permit(digest(CURL_TOO, WORKDIR, WallOpening(network=True)), WallOpening(network=True))
+        opening = SandboxOpening(network=True)
+        assert second.permit == Permit(digest(CURL_TOO, WORKDIR, opening), opening)
         assert len(person.asked) == 1, "the second curl of the task asks nothing"
         assert person.asked[0].label("task") == "Network for this task"
         assert permit(gate(db, None, turn="child", task="t1"), CURL).allowed, "the task's children share it"
@@ -370,7 +373,7 @@ class TestAnswers:
         for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
             person = Person("task")
             made = CommandGate(
-                db=db, home=HOME, config=config_of(HOME, {}), wall="bubblewrap", conversation_id=CHAT,
+                db=db, home=HOME, config=config_of(HOME, {}), sandbox="bubblewrap", conversation_id=CHAT,
                 turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
             )  # fmt: skip
             assert permit(made, CURL).allowed
@@ -395,7 +398,7 @@ class TestAnswers:
         about = {"kind": "mcp", "detail": "a tool of the MCP server time", "place": place}
         assert permit(gate(db, person), 'mcp__time__now {"zone": "UTC"}', **about).allowed
         asked = person.asked[0]
-        assert (asked.wall, asked.detail) == (place, "a tool of the MCP server time")
+        assert (asked.sandbox, asked.detail) == (place, "a tool of the MCP server time")
         assert asked.why == "mcp__time__now is a tool of the MCP server time"
 
     def test_a_tool_may_be_granted_with_patterns(self, db: SessionDB) -> None:
@@ -440,6 +443,15 @@ class TestRows:
         person = Person("once")
         assert permit(gate(db, person)).allowed
         assert [question.id for question in person.asked] == [pending.id]
+
+    @pytest.mark.parametrize("key", ["wall", "sandbox"])
+    def test_a_question_of_an_older_version_names_its_sandbox(self, db: SessionDB, key: str) -> None:
+        call = {"kind": "command", "text": CURL, "choices": ["once", "deny"], key: "inside bubblewrap"}
+        asked = db.approvals.ask(
+            conversation_id=CHAT, turn_id=TurnId("t1"), call_hash="h1", call=call, requester_id=OWNER,
+            approver_id=OWNER, seconds=60,
+        )  # fmt: skip
+        assert question_of(asked, now=db.clock()).sandbox == "inside bubblewrap"
 
     def test_leave_given_while_the_turn_was_away_is_used(self, db: SessionDB, reopen: Callable[..., SessionDB]) -> None:
         asked = asyncio.run(_left_open(db))
@@ -527,7 +539,8 @@ class TestFiles:
 
     def test_the_store_is_never_written(self, db: SessionDB) -> None:
         for path in ("/home/ada/.hermes/state.db", "/dev/sda"):
-            assert not permit(gate(db, Person("task"), wall="host", yolo=True), path, kind="write", after=b"").allowed
+            made = gate(db, Person("task"), sandbox="host", yolo=True)
+            assert not permit(made, path, kind="write", after=b"").allowed
 
     def test_the_card_shows_what_is_written(self, db: SessionDB) -> None:
         person = Person("once")
@@ -585,7 +598,7 @@ class TestFiles:
         assert permit(gate(db, None), plain, kind="write", after=b"1") == GateDecision(True)
         assert not permit(gate(db, None), plain, kind="write", after=b"1", outside=True).allowed
         verdict = permit(gate(db, Person("once")), HOSTS, kind="write", after=b"1", outside=True)
-        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), WallOpening(folders=("/etc",)))
+        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), SandboxOpening(folders=("/etc",)))
 
     def test_a_file_that_rules_hermes_is_never_written(self, db: SessionDB) -> None:
         assert not permit(gate(db, Person("once")), "/home/ada/.hermes/config.yaml", kind="write", after=b"x").allowed

@@ -42,7 +42,7 @@ def workdir(tmp_path: Path) -> Path:
 
 def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, workdir: Path) -> None:
     gate = CommandGate(
-        db=db, home=home, config=config_of(home, {}), wall="bubblewrap",
+        db=db, home=home, config=config_of(home, {}), sandbox="bubblewrap",
         conversation_id=ConversationId("c"), turn_id=TurnId("t"),
         person_id=PersonId("ana"), approver=None,
     )  # fmt: skip

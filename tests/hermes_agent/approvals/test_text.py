@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_agent.approvals import text
-from hermes_agent.execution.base import WallOpening
+from hermes_agent.execution.base import SandboxOpening
 
 
 class TestACommand:
@@ -89,15 +89,15 @@ class TestButtons:
         )
 
     @pytest.mark.parametrize(
-        ("wall", "opening", "words"),
+        ("sandbox", "opening", "words"),
         [
             ("bubblewrap", "", "inside bubblewrap: the workspace only, no network"),
-            ("landlock", WallOpening(network=True).shown, "inside landlock, opened for this: network"),
-            ("bubblewrap", WallOpening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
-            ("bubblewrap", WallOpening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
-            ("none", WallOpening(host=True).shown, "none works on this machine"),
-            ("host", WallOpening(host=True).shown, "executor: host"),
+            ("landlock", SandboxOpening(network=True).shown, "inside landlock, opened for this: network"),
+            ("bubblewrap", SandboxOpening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
+            ("bubblewrap", SandboxOpening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
+            ("none", SandboxOpening(host=True).shown, "none works on this machine"),
+            ("host", SandboxOpening(host=True).shown, "executor: host"),
         ],
     )
-    def test_the_card_says_which_wall_holds_and_what_a_yes_opens(self, wall: str, opening: str, words: str) -> None:
-        assert words in text.opens("command", wall, opening)
+    def test_the_card_names_the_sandbox_and_what_a_yes_opens(self, sandbox: str, opening: str, words: str) -> None:
+        assert words in text.opens("command", sandbox, opening)

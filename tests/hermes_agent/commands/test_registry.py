@@ -157,7 +157,7 @@ class TestTheTable:
         assert "/model" not in guest.type("/help") and "not for guests" in guest.type("/model x")
         assert guest.model == "demo"
 
-    def test_a_room_above_adds_its_own(self, place: Place) -> None:
+    def test_a_package_above_adds_its_own(self, place: Place) -> None:
         async def handler(ctx: registry.CommandContext, args: str) -> str:
             return f"home is {args}"
 

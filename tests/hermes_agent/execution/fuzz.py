@@ -2,11 +2,11 @@
 
     python fuzz.py SEED COUNT       print some
 
-`wall_worker.py WALL fuzz SEED SECONDS` runs them and judges by effect. The options are drawn from what programs in
-general understand and from what stands in each program; the operands are files, folders, sockets, ports and processes
-of the throw-away world, the roads of /proc to them, and words of a shell. Nothing is drawn that would be aimed at the
-machine if a sandbox did not hold: no program that ends, mounts, formats or configures a machine or works on processes
-by number, no device, and no folder but those of the world."""
+`sandbox_worker.py SANDBOX fuzz SEED SECONDS` runs them and judges by effect. The options are drawn from what programs
+in general understand and from what stands in each program; the operands are files, folders, sockets, ports and
+processes of the throw-away world, the roads of /proc to them, and words of a shell. Nothing is drawn that would be
+aimed at the machine if a sandbox did not hold: no program that ends, mounts, formats or configures a machine or works
+on processes by number, no device, and no folder but those of the world."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from hermes_agent.approvals.shell.judge import judge
 
 from .effects import HERE, lines
-from .wall_worker import start, users
+from .sandbox_worker import start, users
 
 pytestmark = pytest.mark.slow
 
@@ -48,15 +48,15 @@ def test_a_line_that_needs_a_person_asks_and_says_why(entry: str) -> None:
 
 
 @pytest.mark.parametrize("user", users())
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
-def test_jobs(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_jobs(sandbox: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
     """Half of the jobs behind bubblewrap, a quarter as a second user and with Landlock, drawn; all with `--long`."""
-    share = 1 if request.config.getoption("--long") else 2 if wall == "bubblewrap" and user == users()[0] else 4
-    reports = start(user, wall, "jobs", share=share, seed=seed)
+    share = 1 if request.config.getoption("--long") else 2 if sandbox == "bubblewrap" and user == users()[0] else 4
+    reports = start(user, sandbox, "jobs", share=share, seed=seed)
     assert len(reports) >= 30 // share
     assert {report["job"]: report["effects"] for report in reports if report["effects"]} == {}
     failed = {report["job"]: report["output"] for report in reports if not report["ok"]}
-    lacking = NOT_WITH_LANDLOCK if wall == "landlock" else set()
+    lacking = NOT_WITH_LANDLOCK if sandbox == "landlock" else set()
     missing = {report["job"]: names for report in reports if (names := _missing_programs(report["job"]))}
     assert {job: output for job, output in failed.items() if job not in {*lacking, *missing}} == {}
     if missing:

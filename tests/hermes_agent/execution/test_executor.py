@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from hermes_agent.execution import base, bubblewrap, executor
-from hermes_agent.execution.base import Permit, ShellCommand, WallOpening
+from hermes_agent.execution.base import Permit, SandboxOpening, ShellCommand
 from hermes_agent.execution.executor import Executor
 from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
 pytestmark = pytest.mark.slow
 
-WALLS = ("bubblewrap", "landlock")
+SANDBOXES = ("bubblewrap", "landlock")
 
 
 class Ended(NamedTuple):
@@ -40,12 +40,12 @@ class Ended(NamedTuple):
 class World:
     """A home, a workspace and an executor. It lies outside /tmp, which a confined command does not share anyway."""
 
-    def __init__(self, root: Path, wall: str, **limits: int) -> None:
-        self.root, self.wall = root, wall
+    def __init__(self, root: Path, sandbox: str, **limits: int) -> None:
+        self.root, self.sandbox = root, sandbox
         self.home, self.workspace, self.person = root / "hermes", root / "person" / "project", root / "person"
         for folder in (self.home, self.workspace):
             folder.mkdir(parents=True, exist_ok=True)
-        self.config: dict[str, Any] = {"executor": wall}
+        self.config: dict[str, Any] = {"executor": sandbox}
         self.limits = DEFAULTS.changed(**limits)
 
     @property
@@ -69,11 +69,11 @@ class World:
 
         return asyncio.run(go())
 
-    def permit(self, text: str, opening: WallOpening) -> Permit:
+    def permit(self, text: str, opening: SandboxOpening) -> Permit:
         return Permit(base.digest(text, self.workspace, opening), opening)
 
 
-@pytest.fixture(params=WALLS)
+@pytest.fixture(params=SANDBOXES)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     root = Path(f"/var/tmp/hermes-test-{os.getpid()}-{time.monotonic_ns()}")
     root.mkdir(mode=0o755)
@@ -352,7 +352,7 @@ def test_a_repository_around_the_workspace_keeps_its_settings(world: World) -> N
     assert (git / "config").read_bytes() == before and not (git / "commondir").exists()
     assert all(hook.name.endswith((".sample", ".set-aside")) for hook in (git / "hooks").iterdir())
     works = world.run("git -c user.name=a -c user.email=b commit -q --allow-empty -m one && git log --oneline | wc -l")
-    assert works.output.strip() == "1" if world.wall == "bubblewrap" else works.code != 0, (
+    assert works.output.strip() == "1" if world.sandbox == "bubblewrap" else works.code != 0, (
         "with Landlock it is read-only"
     )
 
@@ -381,7 +381,7 @@ def test_a_permit_opens_exactly_what_it_names(world: World) -> None:
     folder = world.root / "granted"
     folder.mkdir()
     text = f"echo x > {folder}/x; echo y > {world.root}/y"
-    world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
+    world.run(text, permit=world.permit(text, SandboxOpening(folders=(str(folder),))))
     assert (folder / "x").exists() and not (world.root / "y").exists()
 
 
@@ -392,7 +392,7 @@ def test_a_folder_that_was_opened_keeps_its_settings_and_its_secrets(world: Worl
     text = (
         f"cd {folder}; cat .env; echo x > .git/hooks/pre-commit; echo x > .envrc; echo >> .git/config; echo y > plain"
     )
-    ended = world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
+    ended = world.run(text, permit=world.permit(text, SandboxOpening(folders=(str(folder),))))
     assert "S3CRET-OF-TEST" not in ended.output and (folder / "plain").exists()
     assert not (folder / ".git/hooks/pre-commit").exists() and not (folder / ".envrc").exists()
     assert not (folder / ".git/config").read_text().endswith("\n\n")
@@ -403,14 +403,14 @@ def test_a_folder_that_became_a_link_is_not_opened(world: World) -> None:
     (world.root / "granted").symlink_to(world.root / "elsewhere")
     text = f"echo x > {world.root}/elsewhere/x"
     with pytest.raises(base.CommandChanged):
-        world.run(text, permit=world.permit(text, WallOpening(folders=(str(world.root / "granted"),))))
+        world.run(text, permit=world.permit(text, SandboxOpening(folders=(str(world.root / "granted"),))))
 
 
 def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         tcp.settimeout(5)
         text = f"exec 3<>/dev/tcp/127.0.0.1/{tcp.getsockname()[1]}; echo hello >&3; echo x > {world.root}/x"
-        world.run(text, permit=world.permit(text, WallOpening(network=True)))
+        world.run(text, permit=world.permit(text, SandboxOpening(network=True)))
         with tcp.accept()[0] as connection:
             assert connection.recv(10) == b"hello\n"
     assert not (world.root / "x").exists()
@@ -419,19 +419,19 @@ def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> No
 def test_a_yes_to_a_deletion_deletes_a_repository_with_all_it_holds(world: World) -> None:
     subprocess.run(["git", "init", "-q", str(world.workspace / "sub")], check=True)
     text = "rm -rf sub"
-    ended = world.run(text, permit=world.permit(text, WallOpening()))
+    ended = world.run(text, permit=world.permit(text, SandboxOpening()))
     assert ended.code == 0 and ended.undone == [], ended
     assert not (world.workspace / "sub").exists()
 
 
-def test_a_permit_for_the_host_leaves_the_wall(world: World) -> None:
+def test_a_permit_for_the_host_leaves_the_sandbox(world: World) -> None:
     text = f"echo x > {world.root}/x"
-    assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
+    assert world.run(text, permit=world.permit(text, SandboxOpening(host=True))).code == 0
     assert (world.root / "x").exists()
 
 
-@pytest.mark.parametrize("opening", [WallOpening(host=True), WallOpening(network=True)])
-def test_one_changed_byte_is_refused(world: World, opening: WallOpening) -> None:
+@pytest.mark.parametrize("opening", [SandboxOpening(host=True), SandboxOpening(network=True)])
+def test_one_changed_byte_is_refused(world: World, opening: SandboxOpening) -> None:
     permit = world.permit("touch one", opening)
     with pytest.raises(base.CommandChanged):
         world.run("touch onf", permit=permit)
@@ -451,7 +451,7 @@ def test_memory_processes_files_and_the_private_tmp_are_bounded(world: World) ->
     assert many.trouble == "processes"
     world.run("head -c 3000000 /dev/zero > big")
     assert (world.workspace / "big").stat().st_size <= 1 << 20
-    if world.wall == "bubblewrap":
+    if world.sandbox == "bubblewrap":
         world.limits = DEFAULTS.changed(command_tmp_bytes=1 << 20)
         assert "No space left" in world.run("head -c 3000000 /dev/zero > /tmp/big").output
 
@@ -477,7 +477,7 @@ def test_a_command_that_fills_the_disk_is_ended(world: World) -> None:
 # -- never the host ----------------------------------------------------------------------------------------------------
 
 
-def test_a_wall_that_is_taken_away_never_leads_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_is_taken_away_never_leads_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bwrap"
     program.symlink_to(bubblewrap.programs()[0])  # a copy would not find the libraries that the wheel brings
     world = World(tmp_path / "world", "bubblewrap")
@@ -487,7 +487,7 @@ def test_a_wall_that_is_taken_away_never_leads_to_the_host(tmp_path: Path, monke
         assert world.run("touch held").code == 0
         program.unlink()
         ended = world.run(f"touch {world.workspace}/escaped")
-        assert ended.trouble.startswith("wall") and ended.code != 0
+        assert ended.trouble.startswith("sandbox") and ended.code != 0
         assert not (world.workspace / "escaped").exists()
     finally:
         executor.find.cache_clear()
@@ -503,7 +503,7 @@ def test_landlock_that_is_taken_away_never_leads_to_the_host(tmp_path: Path) -> 
         from hermes_config.config import of as config_of
         from test_executor import World
         world = World(Path({str(tmp_path)!r}) / "world", "landlock")
-        executor.wall_of(config_of(world.home, world.config))
+        executor.sandbox_of(config_of(world.home, world.config))
         line = lambda code, yes, no, value: struct.pack("=HBBI", code, yes, no, value)
         refuse = line(0x20, 0, 0, 0) + b"".join(
             line(0x15, 0, 1, number) + line(0x06, 0, 0, 0x50000 | errno.ENOSYS) for number in (444, 445, 446)
@@ -513,24 +513,24 @@ def test_landlock_that_is_taken_away_never_leads_to_the_host(tmp_path: Path) -> 
         print(world.run(f"touch {{world.workspace}}/escaped"))
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "wall: Function not implemented" in done.stdout, done.stdout + done.stderr
+    assert "sandbox: Function not implemented" in done.stdout, done.stdout + done.stderr
     assert not (tmp_path / "world/person/project/escaped").exists()
 
 
-def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_sandbox_works_nothing_runs_without_a_permit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, "confined")
     monkeypatch.setattr(bubblewrap, "programs", list)
     monkeypatch.setattr(executor.landlock, "version", lambda: 2)
     executor.find.cache_clear()
     try:
-        assert executor.wall_of(config_of(world.home, world.config)).wall == "none"
+        assert executor.sandbox_of(config_of(world.home, world.config)).sandbox == "none"
         with pytest.raises(base.ExecutorUnavailable, match="a person has to approve"):
             world.run("touch escaped")
         text = "touch approved"
-        assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
-        for wish in WALLS:
+        assert world.run(text, permit=world.permit(text, SandboxOpening(host=True))).code == 0
+        for wish in SANDBOXES:
             with pytest.raises(base.ExecutorUnavailable, match=f"executor: {wish} cannot be used"):
-                executor.wall_of(config_of(Path(), {"executor": wish}))
+                executor.sandbox_of(config_of(Path(), {"executor": wish}))
     finally:
         executor.find.cache_clear()
     assert [path.name for path in world.workspace.iterdir()] == ["approved"]
@@ -538,7 +538,7 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
 
 def test_an_executor_that_we_lack_is_refused_by_name() -> None:
     with pytest.raises(base.ExecutorUnavailable, match="executor 'docker'"):
-        executor.wall_of(config_of(Path(), {"executor": "docker"}))
+        executor.sandbox_of(config_of(Path(), {"executor": "docker"}))
     assert executor.chosen(config_of(Path(), {"terminal": {"backend": "local"}})) == "confined"
 
 
@@ -590,8 +590,8 @@ _FORMS = {
 }
 
 
-@pytest.mark.parametrize("wall", [*WALLS, "host"])
-def test_nothing_outlives_a_kill_of_hermes(wall: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sandbox", [*SANDBOXES, "host"])
+def test_nothing_outlives_a_kill_of_hermes(sandbox: str, tmp_path: Path) -> None:
     started = []
     for name, line in _FORMS.items():
         root = tmp_path / name.replace(" ", "-")
@@ -600,7 +600,7 @@ def test_nothing_outlives_a_kill_of_hermes(wall: str, tmp_path: Path) -> None:
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from pathlib import Path
             from test_executor import World
-            world = World(Path({str(root)!r}), {wall!r})
+            world = World(Path({str(root)!r}), {sandbox!r})
             # The thread that starts a command need not be the one that lives on.
             threading.Thread(target=lambda: world.run("touch begun; " + {line!r})).start()
             time.sleep(60)

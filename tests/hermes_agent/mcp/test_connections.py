@@ -294,8 +294,8 @@ def test_a_program_in_the_home_sees_no_logins_of_others(tmp_path: Path, place: s
     said = bytearray()
 
     async def go() -> None:
-        wall = Executor(home, server.config, server.config.limits)
-        async with wall.run(
+        run = Executor(home, server.config, server.config.limits)
+        async with run.run(
             command, workspace=server.folder, on_output=said.extend, permit=permit, reads=reads
         ) as child:  # fmt: skip
             await child.ended(30)

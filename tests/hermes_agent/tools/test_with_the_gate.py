@@ -13,7 +13,7 @@ from .conftest import Bench
 @pytest.fixture
 def alone(bench: Bench) -> Bench:
     gate = CommandGate(
-        db=bench.ctx.db, home=bench.ctx.home, config=config_of(bench.ctx.home, {}), wall="bubblewrap",
+        db=bench.ctx.db, home=bench.ctx.home, config=config_of(bench.ctx.home, {}), sandbox="bubblewrap",
         conversation_id=bench.ctx.conversation_id,
         turn_id=bench.ctx.turn_id, person_id=bench.ctx.person_id, approver=None,
     )  # fmt: skip

@@ -95,7 +95,7 @@ def test_only_what_is_in_force_can_be_revoked(granted: dict[str, str], run: Any)
     assert "There are no permissions" in run("approvals", "list").out
 
 
-def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, str], run: Any) -> None:
+def test_the_log_says_what_left_the_sandbox_and_who_allowed_it(granted: dict[str, str], run: Any) -> None:
     newest, oldest = run("approvals", "log").out.splitlines()[-2:]
     assert "terraform plan" in newest and "Bea" in newest and "config.yaml" in newest
     assert "git push" in oldest and granted["session"] in oldest and "\x1b" not in oldest
@@ -106,7 +106,7 @@ def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, s
     assert len(run("approvals", "log", "-n", "1", "--json").data) == 1
 
 
-def test_nothing_left_the_wall(db: SessionDB, named_store: str | Path, home: Path, run: Any) -> None:
+def test_nothing_left_the_sandbox(db: SessionDB, named_store: str | Path, home: Path, run: Any) -> None:
     home.mkdir()
     assert run("approvals", "log").out == "No command has left the sandbox.\n"
 

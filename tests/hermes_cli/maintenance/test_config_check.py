@@ -26,7 +26,7 @@ def _unwrapped(text: str) -> str:
 
 
 @pytest.mark.parametrize("command", [("status",), ("doctor",)])
-def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
+def test_no_sandbox_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
     write(home, "model: demo\n")
     calm = _unwrapped(run(*command).out)
     assert "without a sandbox" not in calm and "without a question" not in calm

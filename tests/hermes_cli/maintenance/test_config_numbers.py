@@ -62,7 +62,7 @@ def test_what_is_understood_is_taken(run: Run, key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 1])
-def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
+def test_the_bounds_are_those_of_the_packages(home: Path, end: int) -> None:
     bounds = {row.key: (row.kind.least, row.kind.most)[end] for row in ROWS if isinstance(row.kind, Number)}
     for key, bound in bounds.items():
         if key.startswith(("compression.", "approvals.")):

@@ -191,7 +191,7 @@ def test_an_answer_at_the_terminal_is_a_grant_with_an_end(scene: Scenario, choic
         ada.say("delete the folder old")
         asked = client.event("approval.request", sid)
         assert asked["choices"] == ["task", "once", "session", "always", "deny"]
-        assert asked["labels"]["task"] == "This command for this task" and "inside" in asked["wall"]
+        assert asked["labels"]["task"] == "This command for this task" and "inside" in asked["sandbox"]
         assert asked["measure"].startswith("9 characters, hash ")
         client.call("approval.respond", session_id=sid, choice=choice, approval_id=asked["approval_id"])
         client.event("message.complete", sid)

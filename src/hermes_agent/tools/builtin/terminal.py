@@ -77,7 +77,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
             return ToolResult(f"The command was not run: {error.one_line()}", is_error=True, shown="not run")
         output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
-    if verdict.permit is None and run.wall != "host" and (ended.status or ended.trouble):
+    if verdict.permit is None and run.sandbox != "host" and (ended.status or ended.trouble):
         notes.append(f"[{run.explanation(ctx.workdir)}]")
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
@@ -176,8 +176,8 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
     if ended.why == "flood":
         return [f"[killed: it printed more than {ctx.db.limits.terminal_output_bytes:,} bytes]"]
     status = ended.status or 0
-    if ended.trouble.startswith("wall"):
-        notes = [f"[not run: the sandbox around it could not be set up{ended.trouble.removeprefix('wall')}]"]
+    if ended.trouble.startswith("sandbox"):
+        notes = [f"[not run: the sandbox around it could not be set up{ended.trouble.removeprefix('sandbox')}]"]
     elif ended.trouble:
         notes = [f"[killed: it needed more {_LIMITS.get(ended.trouble, ended.trouble)}]"]
     else:

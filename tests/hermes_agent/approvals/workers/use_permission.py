@@ -17,7 +17,7 @@ from hermes_state.session_db import SessionDB
 
 async def main(address: str, command: str, workdir: str) -> None:
     gate = CommandGate(
-        db=SessionDB(address), home=Path("/home/ada/.hermes"), config=config_of(Path(), {}), wall="bubblewrap",
+        db=SessionDB(address), home=Path("/home/ada/.hermes"), config=config_of(Path(), {}), sandbox="bubblewrap",
         conversation_id=ConversationId("c1"), turn_id=TurnId("t1"), person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     say("ready")

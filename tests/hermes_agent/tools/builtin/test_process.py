@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,14 +29,14 @@ from ..conftest import Bench
 
 pytestmark = pytest.mark.slow
 
-WALLS = ("bubblewrap", "landlock", "host")
+SANDBOXES = ("bubblewrap", "landlock", "host")
 BEAT = "while :; do echo $((n+=1)) > beat; sleep 0.02; done"
 UNTIL_GO = "until [ -e go ]; do sleep 0.02; done"
 """Part of a command that runs until the test says `go`."""
 
 
-@pytest.fixture(params=WALLS)
-def walled(request: pytest.FixtureRequest, bench: Bench) -> Bench:
+@pytest.fixture(params=SANDBOXES)
+def confined(request: pytest.FixtureRequest, bench: Bench) -> Bench:
     """The bench behind each sandbox."""
     if request.param != "host":
         executor.find(request.param)
@@ -93,21 +95,21 @@ def notice(bench: Bench, row: ProcessRow) -> str:
     return "" if found is None or found.payload is None or found.state != "queued" else str(found.payload["text"])
 
 
-def test_it_runs_on_and_its_output_exit_code_and_notice_are_whole(walled: Bench) -> None:
-    row = begun(walled, f"echo line 1; {UNTIL_GO}; for i in $(seq 2 20); do echo line $i; done; exit 7")
-    assert row.wall == walled.ctx.config.executor
-    until(lambda: processes.read(walled.ctx.home, row.id, most=1).size)
-    read = walled.call("process", action="read", id=row.id).content
+def test_it_runs_on_and_its_output_exit_code_and_notice_are_whole(confined: Bench) -> None:
+    row = begun(confined, f"echo line 1; {UNTIL_GO}; for i in $(seq 2 20); do echo line $i; done; exit 7")
+    assert row.wall == confined.ctx.config.executor
+    until(lambda: processes.read(confined.ctx.home, row.id, most=1).size)
+    read = confined.call("process", action="read", id=row.id).content
     assert read.startswith("line 1\n") and "running" in read
-    go(walled)
-    row = ended(walled, row)
+    go(confined)
+    row = ended(confined, row)
     assert (row.state, row.exit_code) == ("exited", 7)
     text = "".join(f"line {i}\n" for i in range(1, 21))
-    assert processes.read(walled.ctx.home, row.id, most=1 << 20).data.decode() == text
+    assert processes.read(confined.ctx.home, row.id, most=1 << 20).data.decode() == text
     assert row.output_bytes == len(text)
-    assert re.search(rf"\[Background process {row.id}: exit code 7, after \d+\.\d s", notice(walled, row))
-    assert notice(walled, row).endswith("line 19\nline 20")
-    assert walled.gate.asked[0].text.startswith("echo line 1; until")
+    assert re.search(rf"\[Background process {row.id}: exit code 7, after \d+\.\d s", notice(confined, row))
+    assert notice(confined, row).endswith("line 19\nline 20")
+    assert confined.gate.asked[0].text.startswith("echo line 1; until")
 
 
 def test_what_ends_at_once_is_told_at_once_and_only_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,15 +126,15 @@ def test_a_command_that_was_not_approved_leaves_nothing(bench: Bench) -> None:
     assert not (bench.ctx.home / "processes").exists() and not bench.ctx.db.processes.newest()
 
 
-def test_input_is_written_and_closed(walled: Bench) -> None:
-    row = begun(walled, "while read -r line; do echo got $line; done; echo the end")
-    assert walled.call("process", action="write", id=row.id, text="ünö\nzwei\n").content == "Sent."
+def test_input_is_written_and_closed(confined: Bench) -> None:
+    row = begun(confined, "while read -r line; do echo got $line; done; echo the end")
+    assert confined.call("process", action="write", id=row.id, text="ünö\nzwei\n").content == "Sent."
     large = "x" * 50_000
-    assert walled.call("process", action="write", id=row.id, text=f"{large}\n", close=True).content == "Sent."
-    row = ended(walled, row)
-    data = processes.read(walled.ctx.home, row.id, most=1 << 20).data.decode()
+    assert confined.call("process", action="write", id=row.id, text=f"{large}\n", close=True).content == "Sent."
+    row = ended(confined, row)
+    data = processes.read(confined.ctx.home, row.id, most=1 << 20).data.decode()
     assert data == f"got ünö\ngot zwei\ngot {large}\nthe end\n"
-    assert "has ended" in walled.call("process", action="write", id=row.id, text="x").content
+    assert "has ended" in confined.call("process", action="write", id=row.id, text="x").content
 
 
 class Person:
@@ -149,15 +151,15 @@ class Person:
 
 def gated(bench: Bench, person: Person) -> Bench:
     """The bench with the real gate and a sandbox."""
-    ctx, wall = bench.ctx, executor.find("confined").wall
+    ctx, sandbox = bench.ctx, executor.find("confined").sandbox
     gate = CommandGate(
-        db=ctx.db, home=ctx.home, config=ctx.config, wall=wall, conversation_id=ctx.conversation_id,
+        db=ctx.db, home=ctx.home, config=ctx.config, sandbox=sandbox, conversation_id=ctx.conversation_id,
         turn_id=ctx.turn_id, person_id=ctx.person_id, approver=person, workspace=ctx.workdir,
     )  # fmt: skip
     return bench.with_(gate=gate.for_call("call_1"))
 
 
-def test_what_a_process_outside_the_wall_reads_is_asked_about_each_time(bench: Bench) -> None:
+def test_what_a_process_outside_the_sandbox_reads_is_asked_about_each_time(bench: Bench) -> None:
     person = Person("session", "session")
     asked = gated(bench, person)
     row = begun(asked, "bash", outside=True)
@@ -174,7 +176,7 @@ def test_what_a_process_outside_the_wall_reads_is_asked_about_each_time(bench: B
     assert (bench.workdir / "one").read_text() == "one\n"
 
 
-def test_what_a_confined_process_reads_is_asked_about_only_if_its_wall_was_opened(bench: Bench) -> None:
+def test_what_a_confined_process_reads_is_asked_about_only_if_its_sandbox_was_opened(bench: Bench) -> None:
     person = Person("once")
     asked = gated(bench, person)
     confined = begun(asked, "cat")
@@ -185,9 +187,9 @@ def test_what_a_confined_process_reads_is_asked_about_only_if_its_wall_was_opene
     assert asked.call("process", action="write", id=opened.id, text="hello\n").is_error
 
 
-@pytest.mark.parametrize("wall", ["landlock", "host"])  # bubblewrap itself keeps the input open
-def test_closed_input_is_noticed(bench: Bench, wall: str) -> None:
-    bench = bench.with_(config=config_of(bench.ctx.home, {"executor": wall}))
+@pytest.mark.parametrize("sandbox", ["landlock", "host"])  # bubblewrap itself keeps the input open
+def test_closed_input_is_noticed(bench: Bench, sandbox: str) -> None:
+    bench = bench.with_(config=config_of(bench.ctx.home, {"executor": sandbox}))
     row = begun(bench, "exec <&-; sleep 60")
     assert "has closed its input" in bench.call("process", action="write", id=row.id, text="x").content
 
@@ -200,36 +202,36 @@ def test_input_that_is_not_read_does_not_stop_a_kill(bench: Bench, monkeypatch: 
     assert bench.call("process", action="kill", id=row.id).content.startswith("(no output)")
 
 
-def test_kill_ends_everything_also_a_daemon_that_ignores_it(walled: Bench) -> None:
-    daemon = f"trap '' TERM HUP; cd {walled.workdir}; {BEAT}"
-    row = begun(walled, f"(setsid bash -c \"{daemon.replace('$', chr(92) + '$')}\" &) ; trap '' TERM; sleep 600")
-    until((walled.workdir / "beat").exists)
-    result = walled.call("process", action="kill", id=row.id)
+def test_kill_ends_everything_also_a_daemon_that_ignores_it(confined: Bench) -> None:
+    daemon = f"trap '' TERM HUP; cd {confined.workdir}; {BEAT}"
+    row = begun(confined, f"(setsid bash -c \"{daemon.replace('$', chr(92) + '$')}\" &) ; trap '' TERM; sleep 600")
+    until((confined.workdir / "beat").exists)
+    result = confined.call("process", action="kill", id=row.id)
     assert f"{row.id}: killed" in result.content
-    assert is_still(walled.workdir / "beat")
-    found = walled.ctx.db.processes.get(row.id)
-    assert found is not None and found.state == "killed" and notice(walled, found) == ""
+    assert is_still(confined.workdir / "beat")
+    found = confined.ctx.db.processes.get(row.id)
+    assert found is not None and found.state == "killed" and notice(confined, found) == ""
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "keeper"])
-def test_a_killed_supervisor_takes_the_command_along_and_the_row_says_lost(walled: Bench, victim: str) -> None:
-    daemon = f"trap '' TERM HUP; cd {walled.workdir}; {BEAT}"
-    row = begun(walled, f'(setsid bash -c "{daemon.replace("$", chr(92) + "$")}" &) ; sleep 600')
-    until((walled.workdir / "beat").exists)
+def test_a_killed_supervisor_takes_the_command_along_and_the_row_says_lost(confined: Bench, victim: str) -> None:
+    daemon = f"trap '' TERM HUP; cd {confined.workdir}; {BEAT}"
+    row = begun(confined, f'(setsid bash -c "{daemon.replace("$", chr(92) + "$")}" &) ; sleep 600')
+    until((confined.workdir / "beat").exists)
     pid = supervisor_of(row)
     if victim == "keeper":
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
-    row = ended(walled, row)
+    row = ended(confined, row)
     assert row.state == "lost"
-    assert is_still(walled.workdir / "beat")
-    assert f"{row.id}: lost" in notice(walled, row)
+    assert is_still(confined.workdir / "beat")
+    assert f"{row.id}: lost" in notice(confined, row)
 
 
-def test_it_is_ended_when_its_time_is_up(walled: Bench) -> None:
-    row = ended(walled, begun(walled, BEAT, timeout=1))
-    assert row.state == "timed_out" and is_still(walled.workdir / "beat")
-    assert "its time was up" in notice(walled, row)
+def test_it_is_ended_when_its_time_is_up(confined: Bench) -> None:
+    row = ended(confined, begun(confined, BEAT, timeout=1))
+    assert row.state == "timed_out" and is_still(confined.workdir / "beat")
+    assert "its time was up" in notice(confined, row)
 
 
 def test_of_long_output_the_middle_is_dropped_and_marked(bench: Bench) -> None:
@@ -338,9 +340,9 @@ def test_the_process_of_a_deleted_conversation_is_ended(bench: Bench, monkeypatc
     assert is_still(bench.workdir / "beat")
 
 
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
-def test_a_confined_command_reaches_neither_its_folder_nor_its_supervisor(bench: Bench, wall: str) -> None:
-    bench = bench.with_(config=config_of(bench.ctx.home, {"executor": wall}))
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_a_confined_command_reaches_neither_its_folder_nor_its_supervisor(bench: Bench, sandbox: str) -> None:
+    bench = bench.with_(config=config_of(bench.ctx.home, {"executor": sandbox}))
     victim = begun(bench, "sleep 60")
     pid, folder = supervisor_of(victim), bench.ctx.home / "processes"
     attack = f"""
@@ -402,6 +404,43 @@ def test_a_record_of_another_version_stops_neither_commands_nor_the_end(bench: B
     assert not bench.call("terminal", command="touch go").is_error
     row = ended(bench, row)
     assert row.exit_code == 0 and "exit code 0" in notice(bench, row)
+
+
+@pytest.mark.parametrize("key", ["wall", "sandbox"])
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
+def test_a_gateway_older_than_the_supervisor_gets_its_sandbox(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sandbox: str, key: str
+) -> None:
+    executor.find(sandbox)
+    prepare, requests = executor.Executor.prepare, []
+
+    def prepare_with_key(*args: Any, **options: Any) -> executor.PreparedCommand:
+        prepared = prepare(*args, **options)
+        prepared.request[key] = prepared.request.pop("sandbox")
+        requests.append(prepared.request)
+        return prepared
+
+    monkeypatch.setattr(executor.Executor, "prepare", prepare_with_key)
+    outside = tmp_path / "outside"
+    bench = bench.with_(config=config_of(bench.ctx.home, {"executor": sandbox}))
+    row = begun(bench, f"touch {outside}; echo here > inside; {UNTIL_GO}; exit 3")
+    ((found,),) = [[(name, one[name]) for name in ("wall", "sandbox") if name in one] for one in requests]
+    assert found == (key, sandbox)
+    go(bench)
+    row = ended(bench, row)
+    assert (row.state, row.exit_code, row.trouble or "", row.wall) == ("exited", 3, "", sandbox)
+    assert (bench.workdir / "inside").exists() and not outside.exists()
+
+
+@pytest.mark.parametrize("word", ["wall", "sandbox"])
+def test_the_report_of_an_older_supervisor_is_understood(bench: Bench, word: str) -> None:
+    row = begun(bench, "sleep 60")
+    os.kill(supervisor_of(row), signal.SIGKILL)
+    report = {"state": "exited", "exit_code": 125, "trouble": f"{word}: no room", "output_bytes": 0, "ended_at": 1.0}
+    (bench.ctx.home / "processes" / row.id / "status.json").write_text(json.dumps(report))
+    row = ended(bench, row)
+    assert "not run: its sandbox could not be set up" in notice(bench, row)
+    assert "not run: its sandbox could not be set up" in bench.call("process", action="list").content
 
 
 def test_what_is_not_ours_in_the_folder_harms_nothing_and_is_left_alone(bench: Bench) -> None:

@@ -103,9 +103,9 @@ def test_a_background_child_does_not_hold_the_call_and_is_ended(bench: Bench) ->
 @pytest.mark.parametrize(
     "start", ["({}) &", "setsid bash -c '{}' &", "nohup bash -c '{}' >/dev/null &", "( ( ({}) & ) & );"]
 )
-@pytest.mark.parametrize("wall", ["bubblewrap", "landlock", "host"])
-def test_nothing_that_left_its_group_outlives_the_command(bench: Bench, wall: str, start: str) -> None:
-    held = bench.with_(config=config_of(bench.ctx.home, {"executor": wall}))
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock", "host"])
+def test_nothing_that_left_its_group_outlives_the_command(bench: Bench, sandbox: str, start: str) -> None:
+    held = bench.with_(config=config_of(bench.ctx.home, {"executor": sandbox}))
     command = f"{start.format(BEAT)} until [ -s beat ]; do sleep 0.01; done; echo done"
     assert held.call("terminal", command=command).content.startswith("done\n[exit code 0]")
     assert _stopped(bench.workdir / "beat")

@@ -291,7 +291,7 @@ def said(bench: Bench, text: str, origin: str) -> None:
 
 def test_an_address_is_asked_about_once_other_people_have_spoken(bench: Bench, internet: FakeInternet) -> None:
     gate = CommandGate(
-        db=bench.ctx.db, home=bench.ctx.home, config=bench.ctx.config, wall="none", approver=None,
+        db=bench.ctx.db, home=bench.ctx.home, config=bench.ctx.config, sandbox="none", approver=None,
         conversation_id=bench.ctx.conversation_id, turn_id=bench.ctx.turn_id, person_id=bench.ctx.person_id,
     )  # fmt: skip
     alone = bench.with_(gate=gate)

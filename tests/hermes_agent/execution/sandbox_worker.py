@@ -1,12 +1,12 @@
 """One process behind one sandbox: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
 
-    python wall_worker.py WALL lines FILE…          every line of these corpora
-    python wall_worker.py WALL git KIND             hostile_git_lines.txt in such a repository (see effects.World)
-    python wall_worker.py WALL jobs [NAME…]         the everyday jobs
-    python wall_worker.py WALL races SECONDS        commands that swap links while others start
-    python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
+    python sandbox_worker.py SANDBOX lines FILE…          every line of these corpora
+    python sandbox_worker.py SANDBOX git KIND             hostile_git_lines.txt in such a repository (see effects.World)
+    python sandbox_worker.py SANDBOX jobs [NAME…]         the everyday jobs
+    python sandbox_worker.py SANDBOX races SECONDS        commands that swap links while others start
+    python sandbox_worker.py SANDBOX fuzz SEED SECONDS    commands drawn from /usr/bin
 
-WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
+SANDBOX is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
 `start` runs it as another user, with an interpreter that this user can run.
 """
 
@@ -52,7 +52,7 @@ def start(uid: int, *words: str, share: int = 1, seed: int = 0, timeout: float =
         os.chown(base, uid, -1)
         Path(base).chmod(0o755)
         done = subprocess.run(
-            [*_interpreter(uid), str(HERE / "wall_worker.py"), *words],
+            [*_interpreter(uid), str(HERE / "sandbox_worker.py"), *words],
             env={
                 "PATH": os.environ["PATH"],
                 "EFFECTS_BASE": base,
@@ -101,11 +101,11 @@ def _interpreter(uid: int) -> list[str]:
 # -- in the worker
 
 
-class Walled:
+class Confined:
     """Runs commands in a sandbox, in the workspace of a world, as the terminal tool does."""
 
-    def __init__(self, world: Any, wall: str) -> None:
-        self._world, self._wall = world, wall
+    def __init__(self, world: Any, sandbox: str) -> None:
+        self._world, self._sandbox = world, sandbox
         self._runner = asyncio.Runner()
         self.status: int | None = None
         self.trouble = ""
@@ -114,7 +114,7 @@ class Walled:
         self._runner.close()
 
     def __call__(self, command: str, seconds: float = SECONDS) -> bytes:
-        if self._wall == "nothing":
+        if self._sandbox == "nothing":
             return self._plain(command, seconds)
         return self._runner.run(self._confined(command, seconds))
 
@@ -154,7 +154,7 @@ class Walled:
         from hermes_config.limits import Limits
 
         world = self._world
-        config = config_of(world.hermes, {"executor": self._wall})
+        config = config_of(world.hermes, {"executor": self._sandbox})
         environ = child_environment(world.environment(), passed=(), identity={}, home=world.hermes)
         executor = Executor(world.hermes, config, Limits())
         child_command = ShellCommand(("/bin/bash", "-c", command), world.workspace, environ, command)
@@ -172,11 +172,11 @@ def main(words: list[str]) -> None:
     sys.path.insert(0, str(HERE))
     from effects import World
 
-    wall, what, *rest = words
+    sandbox, what, *rest = words
     base = os.environ.get("EFFECTS_BASE")
     kind = rest[0] if what == "git" else "own"
     with World(Path(base) if base else None, kind) as world, world.installed():
-        walled = Walled(world, wall)
+        confined = Confined(world, sandbox)
         work = {
             "lines": _lines,
             "git": lambda *words: _lines(*words[:2], ["hostile_git_lines.txt"]),
@@ -184,21 +184,21 @@ def main(words: list[str]) -> None:
             "fuzz": _fuzz,
             "races": _races,
         }[what]
-        for report in chain(_control(world, walled), work(world, walled, rest)):
+        for report in chain(_control(world, confined), work(world, confined, rest)):
             print(json.dumps(report), flush=True)
-        for report in _control(world, walled):
+        for report in _control(world, confined):
             print(json.dumps(report), flush=True)
-        walled.close()
+        confined.close()
     print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
 
 
-def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
+def _control(world: Any, confined: Confined) -> list[dict[str, Any]]:
     """A sandbox behind which nothing runs at all would have no effects, either; and a harmless command changes
     nothing."""
     before = {*world.workspace.rglob("*")}
-    output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
+    output = confined("touch here && test -f here && rm here && echo control $((6 * 7))")
     if output != b"control 42\n":
-        raise AssertionError(f"commands do not run: {output!r}, {walled.status}, {walled.trouble}")
+        raise AssertionError(f"commands do not run: {output!r}, {confined.status}, {confined.trouble}")
     effects = [f"changed by a harmless command: {path}" for path in before ^ {*world.workspace.rglob("*")}]
     return [{"line": "true", "job": "true", "ok": True, "effects": effects}] if effects else []
 
@@ -210,7 +210,7 @@ def _drawn(every: list[Any]) -> list[Any]:
     return [every[place] for place in sorted(random.Random(int(seed)).sample(range(len(every)), count))]
 
 
-def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
+def _lines(world: Any, confined: Confined, files: list[str]) -> Iterator[dict[str, Any]]:
     from effects import groups
 
     for file in files:
@@ -220,10 +220,10 @@ def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, A
             if world.git.parent == world.workspace.parent and " .git" in line:
                 continue  # there is none in the workspace then: one that a command makes is its own
             began = time.monotonic()
-            effects = [str(effect) for effect in world.attempt(aimed(line, world), walled)]
+            effects = [str(effect) for effect in world.attempt(aimed(line, world), confined)]
             yield {
-                "file": file, "heading": heading, "line": line, "effects": effects, "status": walled.status,
-                "trouble": walled.trouble, "seconds": round(time.monotonic() - began, 3),
+                "file": file, "heading": heading, "line": line, "effects": effects, "status": confined.status,
+                "trouble": confined.trouble, "seconds": round(time.monotonic() - began, 3),
             }  # fmt: skip
 
 
@@ -243,7 +243,7 @@ def aimed(line: str, world: Any) -> str:
     return line
 
 
-def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, Any]]:
+def _jobs(world: Any, confined: Confined, names: list[str]) -> Iterator[dict[str, Any]]:
     import importlib.util
 
     for script in _drawn(sorted((HERE / "jobs").glob("*.sh"))):
@@ -264,13 +264,13 @@ def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, An
         printed: list[bytes] = []
 
         def run(command: str, printed: list[bytes] = printed) -> bytes:
-            printed.append(walled(command, 300))
+            printed.append(confined(command, 300))
             return printed[0]
 
         effects = [str(effect) for effect in world.attempt("cd job && bash job.sh", run)]
         yield {
-            "job": script.stem, "ok": walled.status == 0 and printed[0].rstrip().endswith(b"JOB OK"),
-            "effects": effects, "status": walled.status, "trouble": walled.trouble,
+            "job": script.stem, "ok": confined.status == 0 and printed[0].rstrip().endswith(b"JOB OK"),
+            "effects": effects, "status": confined.status, "trouble": confined.trouble,
             "output": printed[0].decode(errors="replace")[-1500:], "seconds": round(time.monotonic() - began, 2),
         }  # fmt: skip
 
@@ -301,7 +301,7 @@ RACES = (
 )
 
 
-def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
+def _races(world: Any, confined: Confined, words: list[str]) -> Iterator[dict[str, Any]]:
     """While one confined command swaps a folder for a link to the outside, others are started, again and again."""
     for before, swapped, places in _drawn(list(RACES)):
         looked = [0]
@@ -309,8 +309,8 @@ def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, A
 
         def run(command: str, seconds: str = words[0], look: str = look, looked: list[int] = looked) -> bytes:
             swap, _, before = command.partition("\n")
-            out = walled(before)
-            return out + walled.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
+            out = confined(before)
+            return out + confined.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
 
         effects = [str(effect) for effect in world.attempt(f"{swapped}\n{before}", run)]
         line = f"{before}; swap {swapped}; look at {' '.join(places)}"
@@ -318,12 +318,12 @@ def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, A
             "line": line,
             "effects": effects,
             "commands": looked[0],
-            "status": walled.status,
-            "trouble": walled.trouble,
+            "status": confined.status,
+            "trouble": confined.trouble,
         }
 
 
-def _fuzz(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
+def _fuzz(world: Any, confined: Confined, words: list[str]) -> Iterator[dict[str, Any]]:
     from fuzz import Commands
 
     seed, seconds = int(words[0]), float(words[1])
@@ -331,8 +331,8 @@ def _fuzz(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, An
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         line = commands.draw()
-        effects = [str(effect) for effect in world.attempt(line, lambda command: walled(command, 3))]
-        yield {"line": line, "effects": effects, "status": walled.status, "trouble": walled.trouble}
+        effects = [str(effect) for effect in world.attempt(line, lambda command: confined(command, 3))]
+        yield {"line": line, "effects": effects, "status": confined.status, "trouble": confined.trouble}
 
 
 if __name__ == "__main__":
