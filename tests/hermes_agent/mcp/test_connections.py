@@ -121,9 +121,9 @@ def test_the_next_process_knows_the_tools_and_starts_a_server_only_when_it_is_ca
 
 
 def test_other_processes_see_the_states(two: McpBench) -> None:
-    said = {name: (state, words) for name, state, words in source.described(two.config)}
-    assert said["one"][0] == "connected"
-    assert ", 6 tools" in said["one"][1]
+    two.until(lambda _: source.described(two.config)[0][1] == "connected")  # it is written just after
+    (name, _, words), _ = source.described(two.config)
+    assert name == "one" and ", 6 tools" in words
     two.source.close()
     assert {state for _, state, _ in source.described(two.config)} == {"off"}
     off = config_of(two.home, {"mcp_servers": {"one": small(enabled=False)}})
