@@ -1,7 +1,7 @@
 """The Hermes home: its folder, and writing private files there.
 
-The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each
-call, never remembered. The folder is 0700, its files are 0600.
+The home is `HERMES_HOME`, else `~/.hermes`. It is looked up at each call, never remembered. The
+folder is 0700, its files are 0600.
 
 `write_atomic` replaces a whole file so that a reader, or a crash, sees the old content or the new one and
 never a part. It must not be used on a database file: those are opened by SQLite and nothing else.
@@ -10,9 +10,9 @@ never a part. It must not be used on a database file: those are opened by SQLite
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -52,7 +52,7 @@ def fault(error: OSError, what: str, where: Path | str) -> HomeError:
 def hermes_home() -> Path:
     """The home, as an absolute path. Nothing is created."""
     try:
-        return _named_home() or _default_home()
+        return _named_home() or Path.home() / ".hermes"
     except RuntimeError as error:  # an unknown `~user`, or no HOME and no entry for this user
         hint = "Set HERMES_HOME to a folder."
         raise HomeError("there is no such home folder", where=os.environ.get("HERMES_HOME", "~"), hint=hint) from error
@@ -72,13 +72,6 @@ def _named_home() -> Path | None:
     return Path(named).expanduser().absolute()
 
 
-def _default_home() -> Path:
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA", "").strip()
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes"
-    return Path.home() / ".hermes"
-
-
 def ensure_home() -> Path:
     """Create the home with mode 0700, or remove others' access to an existing one; return its path."""
     home = hermes_home()
@@ -96,8 +89,6 @@ def ensure_home() -> Path:
 
 
 def _close_to_others(home: Path) -> None:
-    if sys.platform == "win32":
-        return
     status = home.stat()
     if status.st_uid != os.getuid() or not status.st_mode & 0o077 or status.st_mode & stat.S_ISVTX:
         return
@@ -139,14 +130,7 @@ def gateway_lock(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[A
 def _lock(file: IO[Any], *, shared: bool = False) -> bool:
     """Try once to lock an open file. The lock ends with its descriptor, also when the process dies."""
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -203,9 +187,7 @@ def replacing(path: Path | str, mode: str = "x") -> Iterator[IO[Any]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new or changed name in `folder` survive a power cut. Windows needs no such call."""
-    if sys.platform == "win32":
-        return
+    """Make a new or changed name in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

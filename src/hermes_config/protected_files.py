@@ -81,7 +81,7 @@ _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MUL
 def plain_content(path: str | Path, most: int) -> bytes | None:
     """The beginning of a plain file; None for anything else. A command may have put a pipe there, which never ends."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     with os.fdopen(handle, "rb", buffering=0) as file:

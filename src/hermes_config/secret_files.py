@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import re
 import stat
 import time
@@ -283,12 +284,9 @@ def places(user_home: Path, hermes_home: Path, *, own: tuple[str, ...] = ()) -> 
 def _homes(user_home: str) -> tuple[str, ...]:
     """The given home, the account's own, and their real paths."""
     homes = [user_home.rstrip("/")]
-    if os.name == "posix":
-        import pwd
-
-        with suppress(KeyError):  # an account without an entry, as in containers, has no other home
-            homes.append(pwd.getpwuid(os.getuid()).pw_dir.rstrip("/"))
-    found = [home.replace(os.sep, "/") for one in homes for home in (one, os.path.realpath(one))]
+    with suppress(KeyError):  # an account without an entry, as in containers, has no other home
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir.rstrip("/"))
+    found = [home for one in homes for home in (one, os.path.realpath(one))]
     return tuple(dict.fromkeys(home for home in found if home not in ("", "/")))
 
 
@@ -369,7 +367,7 @@ class _Tree:
 _MOST_TREES = 16
 _trees: OrderedDict[tuple[str, str, tuple[str, ...]], _Tree] = OrderedDict()
 _lock = Lock()
-_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SETTLING_NS = 100_000_000
 _SETTLING_SECONDS_NS = 2_100_000_000
 """Nanoseconds; some file systems keep times in whole seconds."""
@@ -667,7 +665,7 @@ def _content_is_secret(path: str, low: str) -> bool:
 
 def _matches(path: str, pattern: bytes) -> bool:
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return True
     with os.fdopen(handle, "rb", buffering=0) as file:

@@ -47,7 +47,7 @@ _KERNEL_FILES = (
 )  # fmt: skip
 """Files in /proc about the machine, not about a process."""
 
-_HOW = struct.pack("=QQQ", _O_PATH | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0, _NO_LINKS)
+_HOW = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _NO_LINKS)
 _HOW_SIZE = ctypes.c_size_t(len(_HOW))
 _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 

@@ -249,6 +249,5 @@ def _start(*, own_networks: bool) -> socket.socket:
 
 _supervisors = {own_networks: _Supervisor(own_networks=own_networks) for own_networks in (False, True)}
 """At most two supervisors a process: for commands with the machine's network, and for those with their own."""
-if hasattr(os, "register_at_fork"):
-    for _one in _supervisors.values():
-        os.register_at_fork(after_in_child=_one.forget)
+for _one in _supervisors.values():
+    os.register_at_fork(after_in_child=_one.forget)

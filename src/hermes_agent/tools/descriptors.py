@@ -5,8 +5,7 @@ its use. So a path is resolved once, and only that real path is opened, without 
 become a link is an error. Every operation in a folder (reading, the draft of a write, its rename, a removal) goes
 through the folder's own descriptor.
 
-Every component is opened from the one above it with O_NOFOLLOW. Windows has no descriptors of folders; there the path
-itself is opened.
+Every component is opened from the one above it with O_NOFOLLOW.
 """
 
 from __future__ import annotations
@@ -14,31 +13,25 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_BY_DESCRIPTOR = os.open in os.supports_dir_fd
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-_CREATE |= getattr(os, "O_BINARY", 0)
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 class Folder:
     """An open folder; its methods take the names of files directly in it."""
 
-    def __init__(self, path: Path, descriptor: int | None) -> None:
-        self._path, self._descriptor = path, descriptor
-
-    def _name(self, name: str) -> str:
-        return name if self._descriptor is not None else str(self._path / name)
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def open(self, name: str) -> int:
         """A descriptor for reading a plain file. Raises `OSError`, also for links and special files."""
-        handle = os.open(self._name(name), _READ, dir_fd=self._descriptor)
+        handle = os.open(name, _READ, dir_fd=self._descriptor)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise OSError(errno.EINVAL, "not a plain file")
@@ -46,15 +39,12 @@ class Folder:
 
     def status(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(self._name(name), dir_fd=self._descriptor, follow_symlinks=False)
+            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def entries(self) -> list[tuple[str, bool]]:
         """(name, is a folder) of all entries, sorted."""
-        if self._descriptor is None:
-            with os.scandir(self._path) as entries:
-                return sorted((entry.name, entry.is_dir()) for entry in entries)
         handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._descriptor)
         try:
             with os.scandir(handle) as entries:
@@ -64,8 +54,6 @@ class Folder:
 
     def open_up(self, rights: int) -> bool:
         """Give the owner every right to this folder, if one of `rights` is missing; whether it was."""
-        if self._descriptor is None:
-            return False
         mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
         if mode & rights == rights:
             return False
@@ -78,10 +66,10 @@ class Folder:
         `mode`: the file's mode; None for the default.
         """
         draft = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
-        handle = os.open(self._name(draft), _CREATE, 0o666, dir_fd=self._descriptor)
+        handle = os.open(draft, _CREATE, 0o666, dir_fd=self._descriptor)
         try:
             with os.fdopen(handle, "wb") as file:
-                if mode is not None and sys.platform != "win32":
+                if mode is not None:
                     os.fchmod(file.fileno(), mode)
                 file.write(data)
                 file.flush()
@@ -94,28 +82,26 @@ class Folder:
 
     def _put(self, draft: str, name: str, replace: bool) -> None:
         ours = self._descriptor
-        if not replace and ours is not None:
+        if not replace:
             try:
-                os.link(self._name(draft), self._name(name), src_dir_fd=ours, dst_dir_fd=ours, follow_symlinks=False)
+                os.link(draft, name, src_dir_fd=ours, dst_dir_fd=ours, follow_symlinks=False)
             except OSError as error:
                 if error.errno not in _NOT_SUPPORTED:
                     raise
             else:
                 self._unlink(draft)
                 return
-        if not replace and self.status(name) is not None:  # a file system without hard links
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        os.replace(self._name(draft), self._name(name), src_dir_fd=ours, dst_dir_fd=ours)
+            if self.status(name) is not None:  # a file system without hard links
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.replace(draft, name, src_dir_fd=ours, dst_dir_fd=ours)
 
     def rename(self, name: str, new: str) -> None:
         """Give a file or folder another name in the same folder."""
-        os.rename(
-            self._name(name), self._name(new), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor
-        )  # fmt: skip
+        self.move(name, self, new)
 
     def move(self, name: str, folder: Folder, new: str) -> None:
         """Move a file or folder into another open folder."""
-        os.rename(self._name(name), folder._name(new), src_dir_fd=self._descriptor, dst_dir_fd=folder._descriptor)
+        os.rename(name, new, src_dir_fd=self._descriptor, dst_dir_fd=folder._descriptor)
 
     def remove(self, name: str) -> None:
         """Remove the file, if it exists."""
@@ -123,7 +109,7 @@ class Folder:
             self._unlink(name)
 
     def _unlink(self, name: str) -> None:
-        os.unlink(self._name(name), dir_fd=self._descriptor)
+        os.unlink(name, dir_fd=self._descriptor)
 
 
 @contextmanager
@@ -132,14 +118,9 @@ def opened(path: Path, *, make: bool = False) -> Iterator[Folder]:
 
     `make`: create missing folders.
     """
-    if not _BY_DESCRIPTOR:
-        if make:
-            path.mkdir(parents=True, exist_ok=True)
-        yield Folder(path, None)
-        return
     descriptor = _walk(path, make=make)
     try:
-        yield Folder(path, descriptor)
+        yield Folder(descriptor)
     finally:
         os.close(descriptor)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -183,7 +182,7 @@ def _foreign(db: SessionDB) -> Iterator[Finding]:
         yield Finding("foreign", what, fix, len(found.acting), found.acting[:_EXAMPLES])
     if found.inert:
         what = "tables or indexes belong to another program; Hermes does not use them"
-        fix, examples = "nothing: an import keeps them", found.inert[:_EXAMPLES]
+        fix, examples = "nothing: they do no harm", found.inert[:_EXAMPLES]
         yield Finding("others", what, fix, len(found.inert), examples, note=True)
 
 
@@ -285,8 +284,6 @@ def fix_files(db: SessionDB) -> dict[str, int]:
 
 
 def _open_to_others(path: Path) -> Iterator[Path]:
-    if sys.platform == "win32":
-        return  # there the folder's owner controls access
     beside = [path.with_name(f"{stem}{end}") for stem in (path.name, f"{path.stem}.search.db") for end in _PARTS]
     for one in (*beside, path.parent / "backups"):
         try:

@@ -14,9 +14,9 @@ lock on the folder, so that two processes never remove each other's new file.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -221,11 +221,6 @@ def _is_damage(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
-    if sys.platform == "win32":  # Windows does not delete a file in use in the first place
-        yield
-        return
-    import fcntl
-
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:

@@ -286,8 +286,7 @@ def _after_fork() -> None:
         engine.forget_parent()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def our_error(error: psycopg.Error, where: str) -> StateError:

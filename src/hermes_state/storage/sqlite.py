@@ -374,8 +374,7 @@ class _Shared:
 
 
 _shared = _Shared()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared.after_fork)
+os.register_at_fork(after_in_child=_shared.after_fork)
 
 
 def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:

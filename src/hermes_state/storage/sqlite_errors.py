@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,6 @@ def _refused(error: apsw.Error, where: str) -> StateError:
 
 def _cause(file: Path) -> int:
     """The errno of the path's problem; 0 when none is visible. The file itself is never opened."""
-    if sys.platform == "win32":
-        return 0
     try:
         if file.is_dir():
             return errno.EISDIR

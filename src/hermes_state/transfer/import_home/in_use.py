@@ -8,6 +8,7 @@ import is refused afterwards.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -109,10 +110,6 @@ def _is_another_program(pid: int, started: object) -> bool:
 
 
 def _by_lock(file: Path) -> str | None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError:
