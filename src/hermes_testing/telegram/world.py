@@ -258,23 +258,10 @@ class World:
         if message.text:
             body["caption" if message.file_id else "text"] = message.text
         if message.entities:
-            body["caption_entities" if message.file_id else "entities"] = self._entities(message.entities)
+            body["caption_entities" if message.file_id else "entities"] = message.entities
         if message.keyboard:
             body["reply_markup"] = {"inline_keyboard": message.keyboard}
         return body
-
-    def _entities(self, entities: list[Json]) -> list[Json]:
-        """Add the user to mentions by id; drop mentions of unknown users."""
-        shown = []
-        for entity in entities:
-            if entity["type"] == "text_mention":
-                who = entity["user"]
-                user = self.users.get(int(who["id"] if isinstance(who, dict) else who))
-                if user is None:
-                    continue
-                entity = entity | {"user": user.json()}
-            shown.append(entity)
-        return shown
 
 
 DAY = 86_400.0
