@@ -392,7 +392,7 @@ class Deliverer:
         began, slot = clock(), self._slot(item.platform)
         try:
             live = self._live.pop(item.dedup_key, None)
-            standing = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
+            progress = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
             self.background(self._report(item, _NOT_BEGUN))
@@ -401,12 +401,10 @@ class Deliverer:
             adapter = adapter_of(self._adapters, item.platform)
             if adapter is None:
                 return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
-            if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
+            if clock() - began > SENDING_SECONDS / 4 and not await self._keep(item, platform_ids=progress.ids):
                 return DeliveryOutcome(state="lost", error="it waited too long, and another sender has taken it over")
             ask = self._services.settings.delivery.on_unknown == "ask"
-            return await send_item.carry(
-                item, adapter, standing, progress=self._progress, limits=self._db.limits, ask=ask
-            )
+            return await send_item.carry(item, adapter, progress, keep=self._keep, limits=self._db.limits, ask=ask)
         finally:
             slot.release()
 
@@ -416,7 +414,7 @@ class Deliverer:
             slot = self._slots[platform] = asyncio.Semaphore(self._db.limits.deliveries)
         return slot
 
-    def _progress(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
+    def _keep(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
         what, outbox = f"the progress of delivery {item.id}", self._db.outbox
         return written(
             self._db, lambda conn: outbox.progress_in(conn, item, **facts), what=what, trace_id=item.trace_id

@@ -47,11 +47,13 @@ T = TypeVar("T")
 REPEATED = "(repeated: an earlier copy may have arrived)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DeliveryProgress:
-    ids: Sequence[str] = ()
+    """How far an item has come in its chat: changed by whoever sends it, and noted in its row for the next process."""
+
+    ids: list[str] = field(default_factory=list)
     """The platform's ids of our messages, in order."""
-    shown: Sequence[str] = ()
+    shown: list[str] = field(default_factory=list)
     """The text that each message shows, as far as this process knows."""
     live: bool = False
     """The messages show less than the item's text, and have to be edited."""
@@ -61,21 +63,21 @@ class DeliveryProgress:
     """The next message may have arrived already."""
     allowed: bool = False
     """A person asked to send it again."""
-    noted: bool = False
-    """The item's row has a note."""
+    noted: int | None = None
+    """The number of the message that the row notes as being sent; a claim without a note means the first."""
 
     @classmethod
     def of(cls, item: OutboxItem) -> DeliveryProgress:
         """The progress that the item's row records."""
-        note = item.draft
+        note, ids = item.draft, list(item.platform_ids)
         if note is None:
-            return cls(ids=item.platform_ids)
+            return cls(ids=ids, noted=None if ids else 0)
         live = bool(note.get("live"))
         # A draft's message whose sending got no answer stays noted as under way after the end of the turn.
         repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
-            ids=item.platform_ids, live=live, done=int(note.get("done") or 0), repeat=repeat,
-            allowed=bool(note.get("allowed")), noted=True,
+            ids=ids, live=live, done=min(int(note.get("done") or 0), len(ids)), repeat=repeat,
+            allowed=bool(note.get("allowed")),
         )  # fmt: skip
 
 
@@ -95,10 +97,10 @@ State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]
 it may have arrived, and a person decides. `waits`: the platform cannot be reached, which counts as no attempt. `lost`:
 another sender has the item."""
 
-_ELSEWHERE = "(continued above)"
+_ELSEWHERE, _EMPTY = "(continued above)", "the item is empty"
 
-Progress = Callable[..., Awaitable[bool]]
-"""`progress(item, platform_ids=…, draft=…, seconds=…)`, durable when it returns; False: another sender has the item."""
+KeepProgress = Callable[..., Awaitable[bool]]
+"""`keep(item, platform_ids=…, draft=…, seconds=…)`, durable when it returns; False: another sender has the item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,60 +193,46 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
 async def carry(
     item: OutboxItem,
     adapter: BasePlatformAdapter,
-    standing: DeliveryProgress,
+    progress: DeliveryProgress,
     *,
-    progress: Progress,
+    keep: KeepProgress,
     limits: Limits,
     ask: bool = False,
 ) -> DeliveryOutcome:
     """Deliver a claimed item from its progress on. `ask`: a person decides about messages in an unknown state."""
-    run = _Run(item, adapter, standing, progress, limits, ask)
+    run = _Run(item, adapter, progress, keep, limits, ask)
     try:
         await run.texts()
         await run.files()
-        if run.ids:
-            return DeliveryOutcome(state="sent", ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
-        verdict = DeliveryOutcome(state="failed", error="the item is empty")
+        verdict = DeliveryOutcome(state="sent" if progress.ids else "failed", error="" if progress.ids else _EMPTY)
     except _Stop as stop:
         verdict = stop.verdict
-    return replace(verdict, ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
+    return replace(verdict, ids=tuple(progress.ids), strays=run.strays, repeats=run.repeats)
 
 
 @dataclass(slots=True)
 class _Run:
     item: OutboxItem
     adapter: BasePlatformAdapter
-    standing: DeliveryProgress
-    progress: Progress
+    progress: DeliveryProgress
+    keep: KeepProgress
     limits: Limits
     ask: bool
-    ids: list[str] = field(init=False)
-    done: int = field(init=False)
-    """How many messages have their final text."""
-    repeat: bool = field(init=False)
-    """The next message may have arrived already."""
-    noted: int | None = field(init=False)
-    """The number of the message that the row notes as being sent; a claim without a note means 0."""
     parts: list[str] = field(default_factory=list)
     _files: list[Mapping[str, Any]] = field(default_factory=list)
     strays: int = 0
     repeats: int = 0
 
-    def __post_init__(self) -> None:
-        can_edit = self.adapter.supports_edit or not self.standing.live
-        self.ids = list(self.standing.ids) if can_edit else []
-        self.done = min(self.standing.done, len(self.ids))
-        self.repeat = self.standing.repeat
-        self.noted = None if self.standing.noted or self.standing.ids else 0
-
     async def texts(self) -> None:
         text = str(self.item.payload.get("text") or "")
         self.parts = self._made("pieces", lambda: pieces(self.adapter, text))
-        if self.standing.live:
+        if self.progress.live and self.adapter.supports_edit:
             await self._bring_up_to_date()
+        elif self.progress.live:  # what is there cannot be completed: all of it is sent again
+            self.progress.ids.clear()
         is_answer = self.item.payload.get("kind") == "answer" and not _buttons(self.item)
         by_edit = self.adapter.means == "edit" and is_answer and len(text) > SHORT
-        for number in range(len(self.ids), len(self.parts)):
+        for number in range(len(self.progress.ids), len(self.parts)):
             part = self.parts[number]
             first = self._made("beginning", partial(self.adapter.beginning, part)) if by_edit else ""
             if first and first != part:
@@ -264,44 +252,43 @@ class _Run:
 
     async def files(self) -> None:
         self._files = list(self.item.payload.get("files") or ())
-        for number in range(len(self.ids), len(self.parts) + len(self._files)):
+        for number in range(len(self.progress.ids), len(self.parts) + len(self._files)):
             await self._whole(number, seconds=self.limits.send_file_seconds)
 
     async def _fill(self, number: int, first: str) -> None:
         """Send the first sentence of a piece, then add the rest by an edit."""
         await self._intend(number)
-        self.strays += self.repeat
+        self.strays += self.progress.repeat
         self._sent(await self._send_text(number, first), repeatable=True)
         await self._note(None, live=True)
-        if not await self._edit(self.ids[-1], self.parts[number]):
+        if not await self._edit(self.progress.ids[-1], self.parts[number]):
             raise _Stop(DeliveryOutcome(state="later", error="the message could not be completed by an edit"))
-        self.done = len(self.ids)
+        self.progress.done = len(self.progress.ids)
 
     async def _whole(self, number: int, *, seconds: float = 0) -> None:
         """Send one message whole; if it may have arrived already, by the platform's means or with a mark."""
         means = self.adapter.means
         safe = means in ("key", "lookup")
-        if self.repeat and self.ask and not safe and not self.standing.allowed:
+        if self.progress.repeat and self.ask and not safe and not self.progress.allowed:
             raise _Stop(DeliveryOutcome(state="unknown", error=self.item.error or "nobody knows whether it arrived"))
-        if self.repeat and means == "lookup" and await self._is_there(number):
+        if self.progress.repeat and means == "lookup" and await self._is_there(number):
             return
         await self._intend(number, seconds=seconds)
-        mark = REPEATED if self.repeat and not safe else ""
+        mark = REPEATED if self.progress.repeat and not safe else ""
         self.repeats += bool(mark)
         if number < len(self.parts):
             result = await self._send_text(number, f"{mark}\n\n{self.parts[number]}" if mark else self.parts[number])
         else:
             result = await self._send_file(number, mark)
         self._sent(result, repeatable=safe or not self.ask)
-        self.done = len(self.ids)
+        self.progress.done = len(self.progress.ids)
 
     async def _is_there(self, number: int) -> bool:
         """Ask the platform for the message; if it is there, count it as sent."""
-        chat, since = self.item.chat_id, self.item.created_at
-        found = await request(
-            self.adapter, chat, lambda: self.adapter.find_sent(chat, self._message(number), since=since),
-            seconds=self.limits.send_seconds,
-        )  # fmt: skip
+        item, message = self.item, self._message(number)
+        found = await self._request(
+            lambda: self.adapter.find_sent(item.chat_id, message, since=item.created_at), self.limits.send_seconds
+        )
         if found.success:
             self._sent(found, repeatable=True)
         elif not found.not_sent:
@@ -314,27 +301,27 @@ class _Run:
             verdict = judge(result, repeatable=False)
             again = repeatable and verdict.state == "unknown"
             raise _Stop(replace(verdict, state="again") if again else verdict)
-        self.ids.append(result.message_id or "")
-        self.repeat = False
+        self.progress.ids.append(result.message_id or "")
+        self.progress.repeat = False
 
     async def _bring_up_to_date(self) -> None:
         """Edit messages that do not show the final text, and delete those that are too many."""
-        parts, shown = self.parts, self.standing.shown
-        for number in range(self.done, min(len(self.ids), len(parts))):
+        parts, shown, done_before = self.parts, self.progress.shown, self.progress.done
+        for number in range(done_before, min(len(self.progress.ids), len(parts))):
             if not (number < len(shown) and shown[number] == parts[number]):
                 try:
-                    edited = await self._edit(self.ids[number], parts[number])
+                    edited = await self._edit(self.progress.ids[number], parts[number])
                 except _Stop:
-                    if number > self.standing.done:  # the next attempt need not repeat finished edits
+                    if number > done_before:  # the next attempt need not repeat finished edits
                         await self._note(None, live=True)
                     raise
                 if not edited:
-                    await self._take_away(self.ids[number:])
-                    del self.ids[number:]  # this message and all after it are sent again
+                    await self._take_away(self.progress.ids[number:])
+                    del self.progress.ids[number:]  # this message and all after it are sent again
                     return
-            self.done = number + 1
-        await self._take_away(self.ids[len(parts) :])
-        del self.ids[len(parts) :]
+            self.progress.done = number + 1
+        await self._take_away(self.progress.ids[len(parts) :])
+        del self.progress.ids[len(parts) :]
 
     async def _take_away(self, message_ids: Sequence[str]) -> None:
         """Delete messages, or where a platform cannot, edit them to point to the answer above."""
@@ -347,7 +334,7 @@ class _Run:
         """Edit a message; False when the platform refuses the edit, for instance because the message was deleted."""
         chat, thread = self.item.chat_id, thread_of(self.item.payload)
         edit = partial(self.adapter.edit_message, chat, message_id, content, thread_id=thread, finalize=True)
-        result = await request(self.adapter, chat, edit, seconds=self.limits.send_seconds)
+        result = await self._request(edit, self.limits.send_seconds)
         if result.success:
             return True
         verdict = judge(result, repeatable=True)
@@ -370,10 +357,10 @@ class _Run:
         return await self._send_once(replace(message, plain=True))
 
     async def _send_once(self, message: Outgoing) -> SendResult:
-        chat = self.item.chat_id
-        return await request(
-            self.adapter, chat, lambda: self.adapter.send(chat, message), seconds=self.limits.send_seconds
-        )
+        return await self._request(partial(self.adapter.send, self.item.chat_id, message), self.limits.send_seconds)
+
+    async def _request(self, call: Callable[[], Awaitable[SendResult]], seconds: float) -> SendResult:
+        return await request(self.adapter, self.item.chat_id, call, seconds=seconds)
 
     def _message(self, number: int, **more: Any) -> Outgoing:
         return Outgoing(
@@ -390,28 +377,25 @@ class _Run:
         if mark:
             caption = f"{mark}\n\n{caption}" if caption else mark
         named = OutgoingFile(path=path, name=str(file.get("name") or path.name))
-        message, chat = self._message(number, text=caption, file=named), self.item.chat_id
-        return await request(
-            self.adapter, chat, lambda: self.adapter.send_file(chat, message), seconds=self.limits.send_file_seconds
-        )
+        send = partial(self.adapter.send_file, self.item.chat_id, self._message(number, text=caption, file=named))
+        return await self._request(send, self.limits.send_file_seconds)
 
     # -- notes -------------------------------------------------------------------------------------------
 
     async def _intend(self, number: int, *, seconds: float = 0) -> None:
         """Note in the row that message `number` is about to be sent; `seconds` extends the claim."""
-        if self.noted != number or seconds:
+        if self.progress.noted != number or seconds:
             await self._note(number, seconds=seconds)
 
     async def _note(self, number: int | None, *, live: bool = False, seconds: float = 0) -> None:
-        written = await self.progress(
-            self.item,
-            platform_ids=self.ids,
-            draft=note(under_way=number, live=live, done=self.done, repeat=self.repeat),
-            seconds=SENDING_SECONDS + seconds,
-        )
+        progress = self.progress
+        written = await self.keep(
+            self.item, platform_ids=progress.ids, seconds=SENDING_SECONDS + seconds,
+            draft=note(under_way=number, live=live, done=progress.done, repeat=progress.repeat),
+        )  # fmt: skip
         if not written:
             raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))
-        self.noted = number
+        progress.noted = number
 
 
 def sent_key(item: OutboxItem, number: int) -> str:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -169,12 +169,7 @@ class Draft:
         self._display = display
         self._text = text
         self._item: OutboxItem | None = None
-        self._ids: list[str] = []
-        self._shown: list[str] = []
-        self._repeat = False
-        """The next message may have arrived already."""
-        self._noted: int | None = None
-        """The number of the message that the row notes as being sent."""
+        self._progress = DeliveryProgress()
         self._floods = 0
         self._behind = False
         """The chat gets other outbox items first."""
@@ -190,7 +185,7 @@ class Draft:
     @property
     def stands(self) -> bool:
         """Whether a message of the draft is, or may be, in the chat."""
-        return bool(self._ids) or self._repeat
+        return bool(self._progress.ids) or self._progress.repeat
 
     def changed(self) -> None:
         """Show the new text soon."""
@@ -223,9 +218,7 @@ class Draft:
             return None
         with contextlib.suppress(StateError):  # the row may name deleted messages: the deliverer finds that out
             await self._take_away()
-        return DeliveryProgress(
-            ids=tuple(self._ids), shown=tuple(self._shown), repeat=self._repeat, live=True, noted=True
-        )
+        return replace(self._progress, ids=[*self._progress.ids], live=True, noted=None)
 
     # -- the loop ----------------------------------------------------------------------------------------
 
@@ -255,22 +248,24 @@ class Draft:
             return True
         if self._item is None and not await self._open_item():
             return self._behind
+        progress = self._progress
         for number, piece in enumerate(parts):
-            if number < len(self._shown) and self._shown[number] == piece:
+            if number < len(progress.shown) and progress.shown[number] == piece:
                 continue
-            done = await (self._edit(number, piece) if number < len(self._ids) else self._send(number, piece))
+            done = await (self._edit(number, piece) if number < len(progress.ids) else self._send(number, piece))
             if not done:
                 return self._floods < self._db.limits.stream_floods
         return True
 
     async def _take_away(self) -> None:
         """Delete the messages above a question, newest first; a message that cannot be deleted is edited as before."""
-        above, self._above = self._above and not self._repeat, False
-        if not above or not self._ids:
+        progress = self._progress
+        above, self._above = self._above and not progress.repeat, False
+        if not above or not progress.ids:
             return
         chat, thread, seconds = self._new_item.chat_id, thread_of(self._new_item.payload), self._db.limits.send_seconds
-        while self._ids and await deleted(self._adapter, chat, self._ids[-1], thread_id=thread, seconds=seconds):
-            del self._ids[-1], self._shown[-1]
+        while progress.ids and await deleted(self._adapter, chat, progress.ids[-1], thread_id=thread, seconds=seconds):
+            del progress.ids[-1], progress.shown[-1]
         await self._note(None)
 
     async def _open_item(self) -> bool:
@@ -283,10 +278,9 @@ class Draft:
         if item.state != "draft":
             return False
         self._item = item
-        before = DeliveryProgress.of(item)
-        self._ids, self._shown = list(before.ids), [""] * len(before.ids)
-        self._repeat, self._noted = before.repeat, None if before.noted else 0
-        return not self._repeat
+        self._progress = DeliveryProgress.of(item)
+        self._progress.shown = [""] * len(self._progress.ids)
+        return not self._progress.repeat
 
     def _drafted(self, conn: Connection) -> OutboxItem | None:
         """The item, and in the same commit the note that its first message is being sent.
@@ -305,19 +299,20 @@ class Draft:
     # -- on the platform ---------------------------------------------------------------------------------
 
     async def _edit(self, number: int, piece: str) -> bool:
-        chat, thread, message_id = self._new_item.chat_id, thread_of(self._new_item.payload), self._ids[number]
+        chat, thread, message_id = self._new_item.chat_id, thread_of(self._new_item.payload), self._progress.ids[number]
         result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece, thread_id=thread))
         if result.success:
-            self._shown[number] = piece
+            self._progress.shown[number] = piece
         elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
-            del self._ids[number:], self._shown[number:]
+            del self._progress.ids[number:], self._progress.shown[number:]
             self._floods = self._db.limits.stream_floods
         return result.success
 
     async def _send(self, number: int, piece: str) -> bool:
-        if self._noted != number:  # the first one was noted with the row itself
+        progress = self._progress
+        if progress.noted != number:  # the first one was noted with the row itself
             await self._note(number)
-        if self._repeat:
+        if progress.repeat:
             self._services.metrics.deliveries(self._new_item.platform, "stray").inc()
         payload, mode, chat = self._new_item.payload, self._adapter.config.reply_to_mode, self._new_item.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
@@ -329,18 +324,18 @@ class Draft:
         if not result.success and not (
             result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")
         ):
-            self._repeat = True  # it may have arrived; the row notes that it was being sent
+            progress.repeat = True  # it may have arrived; the row notes that it was being sent
             self._changed.set()
             if first == piece:  # a second copy of a short answer needs a mark, which the deliverer adds
                 self._floods = self._db.limits.stream_floods
             return False
         if result.success:
-            self._ids.append(result.message_id or "")
-            self._shown.append(first)
-            self._repeat = False
+            progress.ids.append(result.message_id or "")
+            progress.shown.append(first)
+            progress.repeat = False
             if first != piece:
                 self._changed.set()
-        await self._note(None if not self._repeat else number)
+        await self._note(number if progress.repeat else None)
         return result.success
 
     async def _answered(self, call: Callable[[], Awaitable[SendResult]]) -> SendResult:
@@ -352,13 +347,13 @@ class Draft:
         return result
 
     async def _note(self, under_way: int | None) -> None:
-        item, ids = self._item, tuple(self._ids)
+        item, ids = self._item, tuple(self._progress.ids)
         assert item is not None
         written = note(under_way=under_way, live=True)
         await queued(
             self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written)
         )
-        self._noted = under_way
+        self._progress.noted = under_way
 
 
 _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
