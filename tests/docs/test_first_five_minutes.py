@@ -28,8 +28,6 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "users" / "first-five-minutes.md").read_text(encoding="utf-8")
-_FRAME = re.compile(r"\x1b\[\?25l\x1b\[H(.*?)\x1b\[\?25h", re.DOTALL)
-_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _DIFFERS = (
     (r"\b\d{8}_\d{6}_[0-9a-f]{8}\b", "ID"),
     (r"/\S+/\.(demo|hermes\S*)", r"/PATH/.\1"),
@@ -93,33 +91,22 @@ def until(seen: Callable[[], object], what: str, *, seconds: float = 30.0) -> No
         time.sleep(0.05)
 
 
-class Phone(Terminal):
-    """`make phone`: a whole window, drawn again at each change."""
+class Phone(ScreenTerminal):
+    """`make phone`, in a terminal of 80 columns."""
 
     def __init__(self, name: str, *, lines: int) -> None:
-        super().__init__(
-            [sys.executable, "-m", "hermes_testing.phone", "--as", name],
-            env={"NO_COLOR": "1"},
-            columns=80,
-            lines=lines,
-        )
-
-    def frame(self) -> str:
-        """The window as it was last drawn to its end."""
-        drawn = _FRAME.findall(self.raw)
-        last = _SEQUENCE.sub("", drawn[-1] if drawn else "")
-        return "\n".join(line.rstrip() for line in last.replace("\r", "").splitlines())
+        super().__init__([sys.executable, "-m", "hermes_testing.phone", "--as", name], lines=lines)
 
     def wait(self, words: str) -> str:
         """Until the words stand there and nothing is being written any more."""
 
         def rests() -> bool:
             self._read(time.monotonic() + 0.1)
-            shown = self.frame()
+            shown = self.shown
             return words in shown and "▉" not in shown and "typing" not in shown
 
         until(rests, words)
-        return self.frame()
+        return self.shown
 
 
 class Demo:

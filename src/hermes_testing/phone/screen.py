@@ -169,17 +169,6 @@ def _index(text: str, units: int) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")[: units * 2].decode("utf-16-le", "ignore"))
 
 
-def window(text: str, at: int, most: int) -> tuple[str, int]:
-    """Return the visible part of the typed line around its cursor, and the cursor's column."""
-    start = 0
-    while width_of(text[start:at]) > most - 1:
-        start += 1
-    stop = len(text)
-    while width_of(text[start:stop]) > most:
-        stop -= 1
-    return text[start:stop], width_of(text[start:at])
-
-
 def doing(chat: Json) -> str:
     """Describe what the bot is doing."""
     action = chat["action"]
