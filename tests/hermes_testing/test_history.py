@@ -49,7 +49,7 @@ def turn(number: int, **changes: Any) -> Turn:
 def seen(number: int, text: str) -> SeenMessage:
     return SeenMessage(
         id=number, sender="Hermes", sender_id=1, mine=False, bot=True, text=text, entities=[], file=None, buttons=[],
-        thread=0, reply_to=0, edits=0, versions=[], date=0, reactions=[],
+        thread=0, reply_to=0, edits=0, versions=[], date=0,
     )  # fmt: skip
 
 

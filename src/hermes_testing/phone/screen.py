@@ -81,7 +81,6 @@ def _bubble(message: Json, messages: list[Json], width: int, style: Style, *, nu
     body = [(line, line) for line in _file(message)]
     body += [(text[a:b], _painted(text, a, b, message["entities"], style)) for a, b in _wrapped(text, most)]
     foot = time.strftime("%H:%M", time.localtime(message["date"])) + (" edited" if message["edits"] else "")
-    foot += "".join(f"  {harmless(emoji)}" for emoji in message["reactions"])
     if message["mine"]:
         foot += " ✓"
     inner = max(width_of(line) for line in (*head, *(line for line, _painted in body), foot))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import ClassVar
 
@@ -71,6 +70,7 @@ class PhoneWindow(App[None]):
 
     def on_mount(self) -> None:
         self._line.focus()
+        self._view.anchor()  # it stays at the newest message until the person scrolls
         threading.Thread(target=self._watch, daemon=True).start()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -79,30 +79,27 @@ class PhoneWindow(App[None]):
     # -- the fake ------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Take the news as long as the process lives; after a lost connection look for the next fake."""
-        again = threading.Event()
-        while True:
+        """Pass on the chat when it changes, or after a while; after a lost connection look for the next fake."""
+        phone, again = self._phone, threading.Event()
+        version: int | None = self._chat["version"]
+        while self.is_running:
             try:
-                self._take(self._news())
+                if version is None:
+                    phone.find_again()
+                    chat = phone.look()
+                else:
+                    name = phone.person.name
+                    chat = phone.telegram.watch(name, version=version, chat=phone.chat, within=_NEWS_SECONDS)
+                version = chat["version"]
             except (httpx2.HTTPError, OSError, CannotReach, RuntimeError):  # the last: another fake does not know us
-                self._take(None)
+                chat, version = {}, None
                 again.wait(_AGAIN_SECONDS)
+            self.call_later(self._taken, chat)
 
-    def _news(self) -> Json:
-        """The chat when it changes, or after a while; at once after a lost connection."""
-        phone, version = self._phone, self._chat["version"]
-        if self._lost:
-            phone.find_again()
-            return phone.look()
-        return phone.telegram.watch(phone.person.name, version=version, chat=phone.chat, within=_NEWS_SECONDS)
-
-    def _take(self, chat: Json | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the window has closed
-            self.call_from_thread(self._taken, chat)
-
-    def _taken(self, chat: Json | None) -> None:
-        before, self._lost = self._chat, chat is None
-        if chat is not None:
+    def _taken(self, chat: Json) -> None:
+        """Show the chat; an empty one: the connection is lost."""
+        before, self._lost = self._chat, not chat
+        if chat:
             self._chat = chat
             if chat["toasts"] and chat["toasts"] != before["toasts"]:
                 self._said = harmless(chat["toasts"][-1]["text"])
@@ -111,22 +108,17 @@ class PhoneWindow(App[None]):
     # -- what is shown -------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        chat, width, at_end = self._chat, self.size.width, self._at_end
+        chat, width = self._chat, self.size.width
         title, owner = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram", self._phone.person.name
         owner = f"you are {harmless(owner)}  "
         self._title.update(Text(shorten(f"{title}{' ' * max(1, width - width_of(title + owner))}{owner}", width)))
         self._bubbles.update(Text.from_ansi("\n".join(screen.lines(chat, width, Style()))))
-        if at_end:
-            self._view.scroll_end(animate=False)
-        self._show_state()
-
-    @property
-    def _at_end(self) -> bool:
-        return self._view.scroll_offset.y >= self._view.max_scroll_y
+        self.call_after_refresh(self._show_state)
 
     def _show_state(self) -> None:
         news = filter(None, (self._said, _NO_CONNECTION if self._lost else screen.doing(self._chat)))
-        self._state.update(Text(" · ".join(news) or ("" if self._at_end else "↓ more below")))
+        below = not self._view.is_vertical_scroll_end
+        self._state.update(Text(" · ".join(news) or ("↓ more below" if below else "")))
 
     # -- keys ----------------------------------------------------------------------------------------------
 
@@ -142,7 +134,7 @@ class PhoneWindow(App[None]):
         if event.value.strip() in (":quit", ":q"):
             self.exit()
             return
-        self._view.scroll_end(animate=False)
+        self._view.anchor()
         try:
             self._said = self._phone.enter(event.value)
             self._line.clear()

@@ -48,7 +48,6 @@ class SeenMessage:
     versions: list[str]
     """Its texts before each edit."""
     date: int
-    reactions: list[str]
 
     @property
     def labels(self) -> list[str]:
@@ -169,9 +168,6 @@ class FakePerson:
             message = having[-1]
         raw = self.telegram.call("press", name=self.name, message=message, label=label, chat=chat)
         return str(raw["press"])
-
-    def react(self, message: int, emoji: str, *, chat: int | None = None) -> None:
-        self.telegram.call("react", name=self.name, message=message, emoji=emoji, chat=chat)
 
     def block(self, blocked: bool = True) -> None:
         self.telegram.call("block", name=self.name, blocked=blocked)

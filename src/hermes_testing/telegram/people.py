@@ -23,7 +23,7 @@ from hermes_testing.telegram.text import Formatted, formatted
 from hermes_testing.telegram.world import FIRST_SUPERGROUP, FakeChat, MediaKind, Message, Press, User, World
 
 _VERBS = frozenset({
-    "person", "group", "topic", "close_topic", "say", "attach", "edit", "unsay", "press", "react", "block",
+    "person", "group", "topic", "close_topic", "say", "attach", "edit", "unsay", "press", "block",
     "deactivate", "expel_bot", "upgrade", "inject", "look", "settings", "flood", "faults", "journal", "updates",
     "facts",
 })  # fmt: skip
@@ -187,20 +187,6 @@ class FakePeople:
         )
         return {"press": pressed.id, "update": update}
 
-    def react(self, name: str, message: int, emoji: str, *, chat: int | None = None) -> Json:
-        user, place = self._user(name), self._place(name, chat)
-        found = self._message(place, message)
-        old = found.reactions.get(user.id)
-        found.reactions[user.id] = emoji
-        self._world.changed(place)
-        body = {
-            "chat": self._world.chat_json(place), "message_id": message, "user": user.json(),
-            "date": int(self._world.now()), "old_reaction": [{"type": "emoji", "emoji": old}] if old else [],
-            "new_reaction": [{"type": "emoji", "emoji": emoji}],
-        }  # fmt: skip
-        update = self._world.updates.put("message_reaction", body, self._world.now(), chat_id=place.id)
-        return {"update": update}
-
     def block(self, name: str, blocked: bool = True) -> None:
         user = self._user(name)
         user.blocked = blocked
@@ -266,7 +252,6 @@ class FakePeople:
             "edits": message.edits,
             "versions": message.versions,
             "date": message.date,
-            "reactions": sorted(message.reactions.values()),
         }
 
     # -- the stage ------------------------------------------------------------------------------------------------

@@ -87,8 +87,6 @@ class Message:
     edit_date: int = 0
     versions: list[str] = field(default_factory=list)
     """Its earlier texts, oldest first."""
-    reactions: dict[int, str] = field(default_factory=dict)
-    """User id → emoji."""
 
 
 @dataclass(slots=True)
