@@ -19,7 +19,7 @@ import yaml
 from bench._gateway_floors import Wire, host_and_port, post
 
 KEY = "bench-key-that-is-long-enough-0123456789"
-READY_SECONDS = 30.0
+READY_SECONDS = 90.0
 
 
 class Gateway:
