@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.messages import arguments_of, calls_of, text_of
 from hermes_agent.text import brief, counted, inline_code
+from hermes_agent.tools import output
 from hermes_config import redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_state import columns
 from hermes_state.ids import LOCAL_OWNER, ConversationId, TurnId, is_possible_id
 from hermes_state.turns.events import WEB_REQUEST
-from hermes_state.turns.inbox import LOCAL
+from hermes_state.turns.inbox import BESIDE, LOCAL
 from hermes_state.turns.turns import SET_ASIDE
 
 if TYPE_CHECKING:
@@ -36,16 +37,11 @@ _LINES = 12
 _LINE = 110
 _COMMANDS = 4
 _SHOWN_WAIT = 1.0
-_ENDED = re.compile(
-    r"^\[((?:exit code|killed|stopped after|interrupted|not run)[^\n]*(?=\]$)|runs in the background as \w+)",
-    re.MULTILINE,
-)
-_NOT_RUN = ("Not run:", "The command was not run", "The person interrupted", "The turn ended before")
 _COMPRESS_ONLY = frozenset({"compress", "nothing to compress"})
 _READS = frozenset({"read_file"})
 _WRITES = frozenset({"write_file", "patch"})
 _OWN_LINES = _READS | _WRITES | {"delegate_task"}
-"""Tools that other lines tell of."""
+"""Tools that other lines tell of, if they did not fail."""
 _SPANS = {"once": "once", "task": "for this task"} | dict.fromkeys(("session", "conversation"), "in this conversation")
 
 
@@ -193,7 +189,8 @@ def _origin(db: SessionDB, rows: Sequence[Any]) -> str:
     own = (row.payload or {}).get("own")
     if own:
         return f"Hermes itself ({own.get('kind') or row.message_id.split(':')[1]})"
-    where = "at a terminal" if row.platform == LOCAL else f"on {row.platform}"
+    typed = row.platform == LOCAL or row.message_id.startswith(BESIDE)
+    where = "at a terminal" if typed else f"on {row.platform}"
     return f"{_name(db, row.person_id)} {where}"
 
 
@@ -266,7 +263,7 @@ def _argument(call: ToolCall) -> str:
 
 
 def _outcome(name: str, result: str | None, mark: Effect | None, question: Approval | None, *, ended: bool) -> str:
-    """How a call ended. A result row has no mark for errors; its first words tell them (`tools.registry`)."""
+    """How a call ended, by its result, its mark and its question."""
     if result is None:
         begun = mark is not None and mark.finished_at is None
         return ("unknown" if begun else "not run") if ended else "running"
@@ -274,12 +271,7 @@ def _outcome(name: str, result: str | None, mark: Effect | None, question: Appro
         return "unknown: the process was lost while it ran"
     if question is not None and question.state in ("denied", "lapsed", "revoked"):
         return "not run"
-    if name == "terminal" and (found := _ENDED.findall(result)):
-        return str(found[-1])
-    if result.startswith((*_NOT_RUN, f"{name} was not run")):
-        return "not run"
-    failed = result.startswith((f"{name}: ", f"{name} failed", f"{name} was ", "There is no tool"))
-    return "failed" if failed else "done"
+    return output.outcome_of(name, result)
 
 
 def _files(tools: Sequence[dict[str, Any]], names: frozenset[str]) -> list[str]:
@@ -341,7 +333,7 @@ def short_text(made: Receipt, *, staff: bool = True) -> str:
         answers = [
             {**one, "held": "", "state": "dropped" if one["state"] == "held" else one["state"]} for one in answers
         ]
-    lines = [_head(made, answers), *_model_lines(made), *_command_lines(made["tools"])]
+    head, lines = [_head(made, answers), *_model_lines(made)], _other_lines(made["tools"])
     for verb, files in (("Read", made["files_read"]), ("Wrote", made["files_written"])):
         lines += [f"{verb} {', '.join(inline_code(brief(file, 60)) for file in files)}"] if files else []
     lines += _web_lines(made["web_requests"])
@@ -362,9 +354,11 @@ def short_text(made: Receipt, *, staff: bool = True) -> str:
         if made[name] >= _SHOWN_WAIT
     ]
     lines += [f"Waited {' and '.join(waits)}."] if waits else []
-    lines += map(_delivery_line, answers)
-    end = f"Details: hermes turns show {made['turn_id']}"
-    return "\n".join([*(brief(line, _LINE) for line in lines[: _LINES - 1]), end])
+    delivered = [_delivery_line(one) for one in answers[: _LINES // 2]]
+    end = [*delivered, f"Details: hermes turns show {made['turn_id']}"]
+    room = _LINES - len(head) - len(end)
+    commands = _command_lines(made["tools"], most=max(1, min(_COMMANDS, room - len(lines) - 1)))
+    return "\n".join(brief(line, _LINE) for line in (*head, *[*commands, *lines][:room], *end))
 
 
 def _head(made: Receipt, answers: Sequence[dict[str, Any]]) -> str:
@@ -392,12 +386,16 @@ def _model_lines(made: Receipt) -> list[str]:
     return lines
 
 
-def _command_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
-    """Commands and whatever needed permission, one line each; the rest as a sum."""
-    told = [one for one in tools if one["name"] == "terminal" or one["allowed_by"] or one["outside"]]
-    others = [one["name"] for one in tools if one not in told and one["name"] not in _OWN_LINES]
+def _has_own_line(call: dict[str, Any]) -> bool:
+    """Whether it is a command, or needed permission."""
+    return bool(call["name"] == "terminal" or call["allowed_by"] or call["outside"])
+
+
+def _command_lines(tools: Sequence[dict[str, Any]], *, most: int) -> list[str]:
+    """Commands and whatever needed permission, one line each."""
+    told = [one for one in tools if _has_own_line(one)]
     lines = []
-    for one in told[:_COMMANDS]:
+    for one in told[:most]:
         where = "outside the sandbox" if one["outside"] else "in the sandbox" if one["name"] == "terminal" else ""
         facts = [one["outcome"], where if one["outcome"] != "not run" else "", one["allowed_by"]]
         verb = "Ran" if one["outcome"] not in ("not run", "running") else "Asked for"
@@ -405,11 +403,23 @@ def _command_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
         if one["name"] not in _READS | _WRITES | {"terminal"}:  # its argument is no command
             verb, what = verb.replace("Ran", "Used"), brief(one["name"], 64)
         lines.append(f"{verb} {what} ({', '.join(filter(None, facts))})")
-    if len(told) > _COMMANDS:
-        lines.append(f"… and {counted(len(told) - _COMMANDS, 'more command')}")
-    if others:
-        lines.append(f"Used {', '.join(f'{name} ×{others.count(name)}' for name in dict.fromkeys(others))}")
+    if len(told) > most:
+        lines.append(f"… and {counted(len(told) - most, 'more command')}")
     return lines
+
+
+def _other_lines(tools: Sequence[dict[str, Any]]) -> list[str]:
+    """The other calls as a sum, with how many of them failed or were not run."""
+    others: dict[str, list[str]] = {}
+    for one in tools:
+        outcome = "" if one["outcome"] in ("done", "running") else str(one["outcome"]).partition(":")[0]
+        if not _has_own_line(one) and (outcome or one["name"] not in _OWN_LINES):
+            others.setdefault(one["name"], []).append(outcome)
+    sums = []
+    for name, outcomes in others.items():
+        badly = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes) if one)
+        sums.append(f"{name} ×{len(outcomes)}{f' ({badly})' if badly else ''}")
+    return [f"Used {', '.join(sums)}"] if sums else []
 
 
 def _web_lines(requests: Sequence[dict[str, Any]]) -> list[str]:

@@ -30,11 +30,13 @@ _SEQUENCE = re.compile(
     r"|\x1b[PX^_][^\x1b\n]{0,2048}(?:\x1b\\)?|\x1b[ -/]*[0-~]"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_SAID = 300
-_FAILED = re.compile(
-    r"was not run|failed:|was stopped after|was interrupted|Nothing was changed:|There is no tool named"
+_ENDED = re.compile(
+    r"^\[((?:exit code|killed|stopped after|interrupted|not run)[^\n]*(?=\]$)|runs in the background as \w+)",
+    re.MULTILINE,
 )
-_ENDED_BADLY = re.compile(r"^\[(?:exit code (?!0\])|killed|stopped after|interrupted by)", re.MULTILINE)
+_WELL = re.compile(r"done|exit code 0\b|runs in the background")
+_NOT_RUN = ("Not run:", "The command was not run", "The person interrupted", "The turn ended before")
+_FAILED = ("There is no tool named", "Nothing was changed: ", "Nothing was proposed: ", "Nothing was sent: ")
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r(?=[^\n])")
 
 
@@ -48,9 +50,20 @@ def clean(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-def looks_failed(content: str) -> bool:
-    """Whether the text of a stored result says that its call failed or was denied."""
-    return bool(_FAILED.search(content[:_SAID])) or bool(_ENDED_BADLY.search(content[-_SAID:]))
+def outcome_of(tool_name: str, content: str) -> str:
+    """How a call ended: `done`, `failed`, `not run`, or how its command ended. A stored result has no mark for errors;
+    the words that it begins with, or that end a command's output, tell it."""
+    if tool_name == "terminal" and (found := _ENDED.findall(content)):
+        return str(found[-1])
+    if content.startswith((*_NOT_RUN, f"{tool_name} was not run")):
+        return "not run"
+    failed = (*_FAILED, f"{tool_name}: ", f"{tool_name} failed", f"{tool_name} was ")
+    return "failed" if content.startswith(failed) else "done"
+
+
+def looks_failed(tool_name: str, content: str) -> bool:
+    """Whether a stored result says that its call failed or was denied."""
+    return _WELL.match(outcome_of(tool_name, content)) is None
 
 
 def is_binary(data: bytes | bytearray) -> bool:

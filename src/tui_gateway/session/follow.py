@@ -310,7 +310,7 @@ class Follower:
         seconds = max(0.0, ended - began - self._waited(turn, since=began)) if began else 0.0
         yield "tool.complete", {
             "tool_id": number, "name": name, "args": {}, "result": content, "summary": summary,
-            "duration_s": round(seconds, 3), "is_error": output.looks_failed(content),
+            "duration_s": round(seconds, 3), "is_error": output.looks_failed(name, content),
         }  # fmt: skip
 
     def _waited(self, turn: _Turn, *, since: float) -> float:

@@ -261,7 +261,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(text)} if details else {}
+            given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(name, text)} if details else {}
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in calls_of(row):

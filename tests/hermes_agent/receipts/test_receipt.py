@@ -112,6 +112,50 @@ def test_a_long_turn_stays_within_a_screen_of_a_phone(db: SessionDB) -> None:
     assert "… and 11 more commands" in lines and len(made["files_written"]) == 15
 
 
+def test_a_full_receipt_says_what_failed_and_how_the_answer_was_delivered(db: SessionDB) -> None:
+    made: dict[str, Any] = dict.fromkeys(("reason", "own", "received_at"))
+    tools = [("terminal", "exit code 0")] * 7 + [("web_extract", "done"), ("web_extract", "failed")]
+    tools += [("write_file", "failed"), ("write_file", "done"), ("delegate_task", "not run")]
+    calls = [{"input_tokens": 1, "outcome": "length"}]
+    made |= {
+        "turn_id": "turn_1", "state": "done", "started_at": 0.0, "ended_at": 1.0, "origin": "Ada on telegram",
+        "queued_seconds": 0.0, "asked_seconds": 5.0, "attempts": [{"why": "its process died"}],
+        "tools": [{"name": n, "summary": "x", "outcome": o, "outside": False, "allowed_by": ""} for n, o in tools],
+        "files_read": ["a"], "files_written": ["b"], "web_requests": [], "permissions": [], "model_calls": calls,
+        "totals": {"calls": 1, "retries": 1, "input_tokens": 1, "output_tokens": 1, "cost_usd": 0.0, "models": ["m"]},
+        "delegated": [], "compressions": 0,
+        "deliveries": [{"kind": "answer", "state": "sent", "platform": "telegram", "messages": ["8"], "held": "",
+                        "streamed": False, "repeated": 0, "attempts": 1, "error": None}],
+    }  # fmt: skip
+    assert receipt.short_text(made).splitlines()[2:] == [
+        "Asked again once after temporary errors.",
+        "Ran `x` (exit code 0, in the sandbox)",
+        "… and 6 more commands",
+        "Used web_extract ×2 (1 failed), write_file ×1 (1 failed), delegate_task ×1 (1 not run)",
+        "Read `a`",
+        "Wrote `b`",
+        "The model's text was cut short by a limit of its length.",
+        "Recovered: its process died once.",
+        "Delivered on telegram as message 8",
+        "Details: hermes turns show turn_1",
+    ]
+
+
+def test_a_message_typed_beside_a_chat_is_from_a_terminal(db: SessionDB) -> None:
+    db.create_session("s1", "telegram")
+    person = db.people.ensure(platform="telegram", native_id="42", display_name="Ada").id
+    db.inbox.accept(
+        platform="telegram", chat_id="42", message_id="beside:1", route=ROUTE, payload={"text": "go"}, person_id=person
+    )
+
+    async def run() -> None:
+        await (await opened(db, route=ROUTE, claim=1)).commit({"role": "assistant", "content": "done"})
+
+    asyncio.run(run())
+    turn = receipt.last_turn(db, ConversationId("s1"))
+    assert turn is not None and receipt.receipt_of(db, turn)["origin"] == "Ada at a terminal"
+
+
 def test_a_command_that_was_refused_before_it_began_was_not_run(db: SessionDB, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("model: demo\ndemo:\n  tokens_per_second: 0\nauto_title: false\n")

@@ -102,3 +102,23 @@ def test_a_disk_that_refuses_costs_the_file_and_not_the_result(bench: Bench) -> 
     (bench.ctx.home / "results").write_text("in the way")
     result = bench.call("terminal", command="seq 1 60000")
     assert "they could not be kept" in result.content and "\n60000\n" in result.content
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "outcome"),
+    [
+        ("terminal", "the build failed: see the log\n[exit code 0]", "exit code 0"),
+        ("terminal", "[exit code 7]\n[exit code 1, after 2 s]", "exit code 1, after 2 s"),
+        ("terminal", "[runs in the background as proc_1, at most 24 h.]", "runs in the background as proc_1"),
+        ("terminal", "The command was not run: denied by Ada.", "not run"),
+        ("web_extract", "web_extract: unknown parameter url (did you mean urls?).", "failed"),
+        ("mine", "mine failed: RuntimeError", "failed"),
+        ("mine", "mine was not run: denied by Ada.", "not run"),
+        ("read_file", "     1|the deployment failed: no room\n[exit code 1]", "done"),
+        ("none", "There is no tool named 'none'.", "failed"),
+    ],
+)
+def test_a_stored_result_tells_how_its_call_ended(name: str, content: str, outcome: str) -> None:
+    assert output.outcome_of(name, content) == outcome
+    well = outcome in ("done", "exit code 0") or outcome.startswith("runs")
+    assert output.looks_failed(name, content) is not well
