@@ -65,6 +65,8 @@ class Gateway:
             )  # fmt: skip
         while not self._answers():
             if self._child.poll() is not None or time.perf_counter() - began > READY_SECONDS:
+                self._child.kill()
+                self._child.wait()
                 said = (self.home / "bench.log").read_text(encoding="utf-8", errors="replace")[-2_000:]
                 raise SystemExit(f"bench: the gateway does not come up:\n{said}")
             time.sleep(0.002)
