@@ -17,7 +17,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.cache import LRUCache
 from textual.geometry import Offset, Size
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
@@ -31,7 +30,6 @@ _ROUNDS = 12
 _NEAR = 5
 """Blocks within this many screens of the window keep their lines."""
 _GUTTER = 1
-_PAINTED = 400
 _STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
 
 
@@ -57,7 +55,6 @@ class TranscriptView(ScrollView, can_focus=False):
         self.more_above = False
         self._at_end = True
         self._settling = False
-        self._painted: LRUCache[int, tuple[Strip, Strip]] = LRUCache(_PAINTED)
         self._due = False
         self._cost = 0.0
         """Duration of the last step in seconds."""
@@ -214,7 +211,6 @@ class TranscriptView(ScrollView, can_focus=False):
         self.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._painted.clear()
         self.show_change()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -231,21 +227,8 @@ class TranscriptView(ScrollView, can_focus=False):
         selected = self.text_selection
         if selected is not None and (span := selected.get_span(row)) is not None:
             strip = _marked(strip, span, self.screen.get_component_rich_style("screen--selection"))
-            return self._whole(strip).apply_offsets(-_GUTTER, row)
-        kept = self._painted.get(id(strip))
-        if kept is None:
-            kept = self._painted[id(strip)] = (strip, self._whole(strip))  # the strip is kept, so its id stays its own
-        return kept[1].apply_offsets(-_GUTTER, row)
-
-    def _whole(self, strip: Strip) -> Strip:
-        """Extend a line to the window's width, in the window's colours."""
-        style = self.rich_style
-        margin = Strip([Segment(" " * _GUTTER)])
-        return Strip.join([margin, strip]).crop_extend(0, self.size.width, style).apply_style(style)
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._painted.clear()
+        whole, style = Strip.join([Strip([Segment(" " * _GUTTER)]), strip]), self.rich_style
+        return whole.crop_extend(0, self.size.width, style).apply_style(style).apply_offsets(-_GUTTER, row)
 
     # -- the mouse -----------------------------------------------------------------------------------------
 
