@@ -8,13 +8,10 @@ that call fails. Handlers of the exact event come first, then those of `kind:*`.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
@@ -110,7 +107,7 @@ class HookRegistry:
         events = said.get("events") if isinstance(said, dict) else None
         if not isinstance(events, list) or not events or not all(isinstance(event, str) for event in events):
             return self._leave_out(folder, "HOOK.yaml has no list of events")
-        handle = _module(folder.name, code).__dict__.get("handle")
+        handle = vars(plugins.import_file(f"hermes_hooks.{folder.name}", code)).get("handle")
         if not callable(handle):
             return self._leave_out(folder, "handler.py has no function handle(event_type, context)")
         name = str(said.get("name") or folder.name)
@@ -122,17 +119,3 @@ class HookRegistry:
 
     def _leave_out(self, folder: Path, why: str) -> None:
         _log.warning("the hook %s is not loaded: %s", folder, why, extra={"action": "hook_left_out"})
-
-
-def _module(name: str, file: Path) -> ModuleType:
-    full = f"hermes_hooks.{name}"
-    spec = importlib.util.spec_from_file_location(full, file)
-    assert spec is not None and spec.loader is not None  # it is a file that ends in .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full] = module  # before it runs: what it defines must find its own module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[full]
-        raise
-    return module

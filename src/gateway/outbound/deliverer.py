@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -189,7 +189,7 @@ class Deliverer:
         self._adapters = adapters
         self._poll_seconds = poll_seconds
         self._woken = asyncio.Event()
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(services.db.limits.deliveries))
         self._live: dict[str, Draft] = {}
         self._behind: set[tuple[str, str, str]] = set()
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
@@ -389,7 +389,7 @@ class Deliverer:
 
     async def _carried(self, item: OutboxItem) -> DeliveryOutcome:
         clock = asyncio.get_running_loop().time
-        began, slot = clock(), self._slot(item.platform)
+        began, slot = clock(), self._slots[item.platform]
         try:
             live = self._live.pop(item.dedup_key, None)
             progress = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
@@ -407,12 +407,6 @@ class Deliverer:
             return await send_item.carry(item, adapter, progress, keep=self._keep, limits=self._db.limits, ask=ask)
         finally:
             slot.release()
-
-    def _slot(self, platform: str) -> asyncio.Semaphore:
-        slot = self._slots.get(platform)
-        if slot is None:
-            slot = self._slots[platform] = asyncio.Semaphore(self._db.limits.deliveries)
-        return slot
 
     def _keep(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
         what, outbox = f"the progress of delivery {item.id}", self._db.outbox

@@ -96,7 +96,7 @@ def stale(count: int, *, hours: float) -> str:
     )
 
 
-def reset(reason: str, policy: SessionResetPolicy, *, info: str = "") -> str:
+def reset(reason: str, policy: SessionResetPolicy) -> str:
     """The gateway started a new conversation without being asked."""
     why = {
         "idle": f"inactive for {span(policy.idle_minutes * 60)}",
@@ -107,7 +107,7 @@ def reset(reason: str, policy: SessionResetPolicy, *, info: str = "") -> str:
     lines = [f"Session automatically reset ({why}). History cleared; /resume brings the earlier conversation back."]
     if reason in ("idle", "daily"):
         lines.append("session_reset in config.yaml changes when this happens.")
-    return "\n".join([*lines, info] if info else lines)
+    return "\n".join(lines)
 
 
 def reset_is_told(reason: str, policy: SessionResetPolicy, *, platform: str, had_activity: bool) -> bool:

@@ -46,14 +46,15 @@ __all__ = [
     "PluginToolSource", "PluginWebSearch", "PreToolDecision", "ToolOverrideDenied", "built_in", "call_plugin",
     "complain", "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands", "get_plugin_commands",
     "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_providers", "get_tool_sources",
-    "get_web_search_providers", "has_hook",
-    "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
+    "get_web_search_providers", "has_hook", "import_file", "invoke_hook", "resolve_plugin_command_result",
+    "resolve_pre_tool_block",
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"
 
 log = execution.log
 complain = execution.complain
+import_file = execution.import_file
 
 
 class LoadedPlugin:

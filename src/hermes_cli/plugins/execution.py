@@ -134,13 +134,14 @@ def _import(found: FoundPlugin) -> Any:
     if parent is None:
         parent = sys.modules[PACKAGE] = ModuleType(PACKAGE)
         parent.__path__ = []
-    return _import_folder(name, found.folder)
+    return import_file(name, found.folder / "__init__.py")
 
 
-def _import_folder(name: str, folder: Path) -> ModuleType:
+def import_file(name: str, file: Path) -> ModuleType:
+    """Import a file as the package `name`, whose other files are those in its folder."""
     from importlib import util
 
-    spec = util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    spec = util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
     assert spec is not None and spec.loader is not None  # a path that ends in .py always has one
     importlib.invalidate_caches()
     module = util.module_from_spec(spec)

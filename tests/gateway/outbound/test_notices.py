@@ -36,10 +36,9 @@ def test_a_notice_about_a_delivery_stands_in_its_chat_and_trace(db: SessionDB) -
     ],
 )
 def test_a_reset_says_why_and_how_to_go_back(reason: str, words: str) -> None:
-    text = notices.reset(reason, SessionResetPolicy(mode="both"), info="Model: demo")
+    text = notices.reset(reason, SessionResetPolicy(mode="both"))
     assert "automatically reset" in text and words in text and "History cleared" in text and "/resume" in text
     assert ("session_reset in config.yaml" in text) == (reason in ("idle", "daily"))
-    assert text.endswith("Model: demo")
 
 
 def test_spans_are_short_and_right() -> None:
