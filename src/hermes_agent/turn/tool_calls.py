@@ -89,7 +89,8 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         turn.agent.tell("tool_complete_callback", call.id, name, arguments_of(call), result.content)
     text = f"[About the call {name} that waited for permission ({question.id}):]\n{said}"
     row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock(), **_whose(turn, result)}
-    return {**row, "id": await turn.journal.waited_finished(question.id, row, also=result.stored)}
+    stored = await turn.journal.waited_finished(question.id, row, unknown=said is LOST, also=result.stored)
+    return {**row, "id": stored}
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
@@ -99,13 +100,13 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     tell("tool_start_callback", call.id, call.name, arguments)
     tell("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began = time.monotonic()
-    marked = False
+    marked = unknown = False
     veto = await _veto(turn, call)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
     elif tool is not None and tool.changes and (lost := await _mark_started(turn, mark, call, tool)) is not None:
         result, status = ToolResult(await _what_is_known(turn, call), is_error=True), "error"
-        marked = lost.outcome_unknown
+        marked = unknown = lost.outcome_unknown
     else:
         marked = tool is not None and tool.changes
         result = (
@@ -123,7 +124,7 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
         result = replace(result, content=replaced)
-    row = await _store(turn, call, result, mark=mark if marked else None)
+    row = await _store(turn, call, result, mark=mark if marked else None, unknown=unknown)
     tell("tool_complete_callback", call.id, call.name, arguments, result.content)
     tell(
         "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
@@ -189,11 +190,13 @@ def _delegation(turn: TurnRun, mark: str) -> Delegation:
     return Delegation(turn, mark)
 
 
-async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
+async def _store(
+    turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None, unknown: bool = False
+) -> dict[str, Any]:
     content = result.content if not result.images else _with_images(result)
     row = {**result_row(call, content, turn.setup.db.clock()), **_whose(turn, result)}
     if mark is not None:
-        row_id = await turn.journal.call_finished(mark, row, also=result.stored)
+        row_id = await turn.journal.call_finished(mark, row, unknown=unknown, also=result.stored)
     else:
         (row_id,) = await turn.journal.append(row)
     return {**row, "id": row_id}

@@ -20,6 +20,7 @@ from hermes_config import redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
+from hermes_state.turns.effects import UNKNOWN
 from hermes_state.turns.events import Moment
 from hermes_state.turns.inbox import BESIDE, LOCAL, OWN
 
@@ -32,6 +33,7 @@ _SOURCES = {
     "children": ("delegation", "the results of the delegated work, stored"),
 }  # fmt: skip
 """Where a row of Hermes's own came from, by the kind in its message id."""
+_API = "api_server"
 _PENDING = "pending; a running gateway sends it"
 
 
@@ -139,7 +141,9 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
-            yield _Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
+            took = f"done in {_worked(moments, moment) * 1000:,.0f} ms"
+            said = "its process died; the outcome is unknown" if facts.get("result") == UNKNOWN else took
+            yield _Line(moment.at, f"tool  {facts['tool']}", said)
         elif moment.where == "effect" and moment.ref not in finished:
             yield _Line(moment.at, f"tool  {facts['tool']}", "started; its outcome is unknown")
         elif moment.where == "approval":
@@ -216,7 +220,7 @@ def _event(db: SessionDB, moment: Moment, before: Moment, *, unsent: bool) -> It
             yield _Line(moment.at, _LOST, f"its last sign of life: {_clock(seen)}")
         yield _Line(moment.at, turn, "recovered from the log, no tool repeated")
     elif moment.what == "turn.left":
-        yield _Line(moment.at, turn, "paused when the gateway stopped; the next gateway continues it")
+        yield _Line(moment.at, turn, "paused when its process stopped; the next one continues it")
     elif moment.what == "turn.done":
         if unsent:  # else a delivery or the inbox shows it
             yield _Line(moment.at, turn, "answered; there is no chat to send it to")
@@ -240,6 +244,8 @@ def _outbox(moment: Moment, shown: set[str]) -> _Line:
     facts: dict[str, Any] = moment.detail
     where = f"outbox → {facts['platform']}"
     ids = json.loads(facts.get("platform_ids") or "[]")
+    if facts["platform"] == _API and ids:  # nothing is sent to a client: the id says whether it took the answer
+        return _Line(moment.at, where, str(ids[-1]))
     named = f"message{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}" if ids else ""
     if named and shown.intersection(map(str, ids)):
         named = f"edited {named}"

@@ -47,6 +47,10 @@ SELECT {columns} FROM events WHERE conversation_id = ? ORDER BY seq DESC, id DES
 SELECT received_at, id, platform, chat_id, message_id, version, turn_id, state, reason, ended_at
 FROM inbox WHERE trace_id = ? ORDER BY id
 
+-- name: turn_traces
+-- The traces of other messages whose turns took this one along.
+SELECT DISTINCT t.trace_id FROM inbox i JOIN turns t ON t.id = i.turn_id WHERE i.trace_id = ? AND t.trace_id <> i.trace_id
+
 -- name: turns
 SELECT started_at, id, conversation_id, session_id, attempt, state, reason, ended_at
 FROM turns WHERE trace_id = ? ORDER BY started_at, id

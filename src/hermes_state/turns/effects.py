@@ -2,7 +2,8 @@
 
 A call is marked as started before it runs and as finished after it. A resumed turn calls `start_in` again and reads the
 mark: a finished call is not run again; a call that started and did not finish has an unknown outcome, which is reported
-to the model and never repeated. The mark says where the result is stored; it does not hold the result.
+to the model and never repeated. The mark of such a call is finished with the result `UNKNOWN`; other marks need none,
+because the transcript holds the results.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
 Q = Queries("effects")
+UNKNOWN = "unknown"
+"""The result of a call whose process was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Effects(StorePart):
     def finish_in(
         self, conn: Connection, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None
     ) -> bool:
-        """Mark the call as finished; False when it already was. `result` says where the result is stored."""
+        """Mark the call as finished; False when it already was. `result`: `UNKNOWN`, or nothing."""
         leases.hold_turn(self._store, conn, turn_id, fence)
         if conn.run(Q.finish, (self._store.clock(), columns.note(result), turn_id, call_id)):
             return True

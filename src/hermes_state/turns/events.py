@@ -128,10 +128,14 @@ class Traces(StorePart):
     """Finds everything that happened to one message."""
 
     def get(self, trace_id: str) -> tuple[Moment, ...]:
-        """Everything with this trace id, in order of time; empty when nothing has it."""
+        """Everything with this trace id, in order of time; empty when nothing has it.
+
+        A message that another message's turn answered (an album, a message added to a turn) shares what happened there.
+        """
 
         def read(conn: Connection) -> list[Moment]:
             found: list[Moment] = []
+            traces = [trace_id, *(str(row[0]) for row in conn.rows(Q.turn_traces, (trace_id,)))]
             turns: set[tuple[str, str]] = set()
             for where, statement in (
                 ("inbox", Q.inbox),
@@ -140,13 +144,16 @@ class Traces(StorePart):
                 ("approval", Q.approvals),
                 ("outbox", Q.outbox),
             ):
-                for row in conn.execute(statement, (trace_id,)).dicts():
-                    found += _start_and_end(where, row)
-                    if where == "turn":
-                        turns.add((row["conversation_id"], row["id"]))
-            for at, ref, conversation_id, turn_id, kind, detail in _events(conn, trace_id, turns):
-                facts = {"conversation_id": conversation_id, "turn_id": turn_id, **(columns.from_json(detail) or {})}
-                found.append(Moment(at, "event", kind, str(ref), facts))
+                for one in traces if where != "inbox" else traces[:1]:
+                    for row in conn.execute(statement, (one,)).dicts():
+                        found += _start_and_end(where, row)
+                        if where == "turn":
+                            turns.add((row["conversation_id"], row["id"]))
+            for one in traces:
+                for at, ref, conversation_id, turn_id, kind, detail in _events(conn, one, turns):
+                    whose = {"conversation_id": conversation_id, "turn_id": turn_id}
+                    facts = {**whose, **(columns.from_json(detail) or {})}
+                    found.append(Moment(at, "event", kind, str(ref), facts))
             return found
 
         return tuple(sorted(self._store.engine.read(read, snapshot=True), key=lambda moment: moment.at))

@@ -25,7 +25,7 @@ from hermes_state.people import usage
 from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Store
 from hermes_state.turns import held_answers, leases, prefixes
-from hermes_state.turns.effects import Effects, Started
+from hermes_state.turns.effects import UNKNOWN, Effects, Started
 from hermes_state.turns.inbox import OWN, Inbox
 from hermes_state.turns.leases import Lease, Leases
 from hermes_state.turns.model_calls import ModelCall, ModelCalls
@@ -246,13 +246,18 @@ class Journal:
         turn_id, fence = self.turn_id, self.fence
         return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
 
-    async def call_finished(self, call_id: str, row: Row, *, also: Callable[[Connection], None] | None = None) -> int:
-        """Store the result's row and mark the effect as finished, together. `also`: a write of the transaction."""
+    async def call_finished(
+        self, call_id: str, row: Row, *, unknown: bool = False, also: Callable[[Connection], None] | None = None
+    ) -> int:
+        """Store the result's row and mark the effect as finished, together. `also`: a write of the transaction.
+
+        `unknown`: the row says that nobody knows what the call did.
+        """
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
         def run(conn: Connection) -> int:
-            self._effects.finish_in(conn, turn_id, call_id, fence=fence)
+            self._effects.finish_in(conn, turn_id, call_id, fence=fence, result=UNKNOWN if unknown else None)
             if also is not None:
                 also(conn)
             return transcript.append(conn, segment, encoded)
@@ -334,16 +339,16 @@ class Journal:
         await self._queue(run)
 
     async def waited_finished(
-        self, question_id: str, row: Row, *, also: Callable[[Connection], None] | None = None
+        self, question_id: str, row: Row, *, unknown: bool = False, also: Callable[[Connection], None] | None = None
     ) -> int:
-        """Store the result of the call that waited and mark its question as finished, together with `also`."""
+        """Store the result of the call that waited and mark its question as finished, as `call_finished` does."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
         def run(conn: Connection) -> int:
             for mark in (f"ask:{question_id}", f"run:{question_id}"):
                 self._effects.start_in(conn, turn_id, mark, tool="question", fence=fence)
-                self._effects.finish_in(conn, turn_id, mark, fence=fence)
+                self._effects.finish_in(conn, turn_id, mark, fence=fence, result=UNKNOWN if unknown else None)
             if also is not None:
                 also(conn)
             return transcript.append(conn, segment, encoded)

@@ -14,6 +14,7 @@ from tests.support.stores import transact
 from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.effects import UNKNOWN
 from hermes_state.turns.inbox import BESIDE, Address
 from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Turn
@@ -233,3 +234,51 @@ def test_secrets_in_reasons_and_errors_are_covered(
     shown = run("trace", row.trace_id)
     assert "POST /bot[secret]/sendMessage" in shown.out and "Zt+ne" not in shown.out
     assert "Zt+ne" not in run("trace", row.trace_id, "--json").out
+
+
+def test_a_call_whose_process_was_lost_is_not_called_done(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    turn, first = _begun(db, handle)
+    transact(db.effects.start_in, turn.id, "1:0", tool="terminal", fence=first)
+    clock.advance(40)
+    second = _fence(db, handle.conversation_id, "b")
+    transact(db.turns.resume_in, turn.id, fence=second)
+    transact(db.effects.finish_in, turn.id, "1:0", fence=second, result=UNKNOWN)
+    (line,) = [line for line in run("trace", "last").out.splitlines() if "tool  terminal" in line]
+    assert line.endswith("terminal       its process died; the outcome is unknown")
+
+
+def test_a_message_that_another_ones_turn_took_along_shows_that_turn(run: Callable[..., Any], db: SessionDB) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    rows = [
+        db.inbox.accept(
+            platform="telegram", chat_id="42", message_id=str(number), route=ROUTE, payload={"text": "a picture"}
+        ).row
+        for number in (1, 2)
+    ]
+    fence = _fence(db, handle.conversation_id, "a")
+    facts = {"conversation_id": handle.conversation_id, "session_id": handle.session_id}
+    work = transact(db.turns.begin_in, **facts, fence=fence, route=ROUTE, claim=2)
+    assert work is not None and {row.id for row in work.inbox} == {row.id for row in rows}
+    transact(db.effects.start_in, work.turn.id, "1:0", tool="terminal", fence=fence)
+    transact(db.effects.finish_in, work.turn.id, "1:0", fence=fence)
+    transact(db.turns.commit_in, work.turn.id, fence=fence, reply=_reply())
+    (owed,) = transact(db.outbox.claim_due_in, sender="a")
+    transact(db.outbox.sent_in, owed, platform_ids=["41"])
+    shown = [run("trace", row.trace_id).out.splitlines()[1:] for row in rows]
+    assert shown[0][1:] == shown[1][1:]
+    assert sorted(line[14:].split()[0] for line in shown[1]) == ["outbox", "telegram", "tool", "turn"]
+
+
+def test_an_answer_for_a_client_of_the_api_says_whether_it_was_collected(
+    run: Callable[..., Any], db: SessionDB
+) -> None:
+    handle = db.ledger.open(source="api_server", route=ROUTE)
+    db.inbox.accept(platform="api_server", chat_id="c", message_id="1", route=ROUTE, payload={"text": "hello"})
+    turn, fence = _begun(db, handle)
+    reply = NewOutboxItem(dedup_key="answer:1", platform="api_server", chat_id="c", payload={"text": "hi"})
+    transact(db.turns.commit_in, turn.id, fence=fence, reply=reply)
+    (owed,) = transact(db.outbox.claim_due_in, sender="a")
+    transact(db.outbox.sent_in, owed, platform_ids=["not collected: the client had gone"])
+    assert run("trace", "last").out.count("outbox → api_server  not collected: the client had gone\n") == 1
