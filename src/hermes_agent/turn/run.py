@@ -244,7 +244,8 @@ async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *
     rows = await tool_calls.run_all(turn, step, made, first=first)
     turn.transcript.append(rows, [row["id"] for row in rows])
     results = [str(row["content"]) for row in rows]
-    added = turn.signals.take_steer()
+    # A stopped turn asks the model nothing more: what was added stays queued, for the next turn or for /stop to drop.
+    added = [] if turn.signals.stopped else turn.signals.take_steer()
     if not added:
         return results
 

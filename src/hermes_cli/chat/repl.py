@@ -73,6 +73,8 @@ class LineChat:
         """A message of this chat waits for the end of the running turn."""
         self._added: list[str] = []
         """Lines given to the running turn; the next turn answers those that came too late."""
+        self._next_lines: list[str] = []
+        """Lines that wait for a turn of their own. Ctrl-C takes them back."""
         self._leaving = False
         self._over = asyncio.Event()
         self._handed_in_at = 0.0
@@ -332,13 +334,17 @@ class LineChat:
             said = "noted: Hermes reads it with the next step, or answers it next"
         else:
             await self._client.ask("prompt.submit", session_id=self._sid, text=line)
+            self._next_lines.append(line)
             said = "noted: Hermes answers it next"
         self._loop.post(lambda: self._screen.note(said))
         return True
 
     def _interrupt(self) -> None:
         self._screen.note("stopping (Ctrl-C again leaves)")
-        self._waiting = False
+        self._waiting = bool(self._added)  # the server drops the prompts that wait, not what the turn was given
+        if self._next_lines and self._keyboard is not None:
+            self._keyboard.prefill(" ".join(self._next_lines))
+        self._next_lines = []
         self._tell(self._client.ask("session.interrupt", session_id=self._sid))
 
     def _tell(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -358,7 +364,7 @@ class LineChat:
     def _show(self, event: Event) -> None:
         kind, payload = str(event.get("type")), event.get("payload") or {}
         if kind == "message.start" and not payload.get("elsewhere"):
-            self._waiting = False
+            self._waiting, self._next_lines = False, []
             if self._added:
                 self._screen.note(f"now answering what you added: {' '.join(self._added)}")
                 self._added = []

@@ -150,6 +150,29 @@ def test_a_word_that_came_too_late_stays_in_the_queue(db: SessionDB, make_agent:
     assert outcomes(db) == [("1", "answered"), ("2", "queued")]
 
 
+def test_a_word_that_a_stopped_turn_never_showed_the_model_stays_in_the_queue(
+    db: SessionDB, make_agent: MakeAgent
+) -> None:
+    """The turn after it answers it, or the one who stopped drops it: it is not lost with the turn."""
+
+    async def go() -> dict[str, Any]:
+        with ScriptedModel(say(calls=[call("todo", {"todos": []})])) as model:
+            agent = make_agent(model)
+            late = accept(db, 2, "and shorter")
+
+            def add_and_stop(*_: object) -> None:
+                agent.steer("and shorter", late.id)
+                agent.interrupt()
+
+            agent.tool_start_callback = add_and_stop
+            return await agent.arun_conversation("hello", request=turn_request(accept(db, 1)))
+
+    result = asyncio.run(go())
+    assert result["interrupted"] and "and shorter" in result["pending_steer"]
+    assert outcomes(db) == [("1", "dropped"), ("2", "queued")]
+    assert [m["content"] for m in result["messages"] if m["role"] == "user"] == ["hello"]
+
+
 def test_a_lost_turn_is_answered_for_its_own_messages(db: SessionDB, make_agent: MakeAgent) -> None:
     told: list[tuple[str, ...]] = []
 

@@ -173,6 +173,21 @@ def test_ctrl_c_ends_a_tool_and_its_outcome_is_stored(sit: Sit, home: Path) -> N
     assert [role for role, _ in stored(home)][:3] == ["user", "assistant", "tool"]
 
 
+def test_a_line_added_before_ctrl_c_is_answered_as_it_was_promised(sit: Sit, home: Path) -> None:
+    chat = sit()
+    chat.type("run sleep 60")
+    chat.see("terminal  sleep 60")
+    chat.type("what is 17 * 4?")
+    chat.see("noted: Hermes reads it with the next step, or answers it next")
+    chat.press("ctrl-c")
+    chat.see("interrupted; finished work is kept")
+    chat.see("now answering what you added: what is 17 * 4?")
+    chat.see("17 * 4 = 68")
+    chat.type("/quit")
+    assert chat.end() == 0
+    assert [role for role, _ in stored(home)] == ["user", "assistant", "tool", "user", "assistant"]
+
+
 def test_ctrl_d_while_it_answers_leaves_when_it_is_done(sit: Sit, home: Path) -> None:
     chat = sit()
     chat.type("be slow 1")
