@@ -23,7 +23,7 @@ from gateway.access import authorisation
 from gateway.chat.command_context import ChatCommandContext, CommandSender, Reset, sender_of
 from gateway.inbound import terminal_messages
 from gateway.inbound.lanes import Kind, Lanes
-from gateway.inbound.stored_message import event_of, is_own, source_of
+from gateway.inbound.stored_message import age, event_of, is_own, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
@@ -151,8 +151,8 @@ async def catchup(ctx: CommandContext, args: str) -> str:
     if not left and not rows and not runs:
         return "There is nothing to catch up on."
     now = chat.db.clock()
-    lines = [f"interrupted {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
-    lines += [f"not answered, {_span(now - row.received_at)} old: {_beginning(row)}" for row in rows]
+    lines = [f"interrupted {notices.span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
+    lines += [f"not answered, {notices.span(age(row, now=now))} old: {_beginning(row)}" for row in rows]
     lines += [f"missed: {job.name}, {schedules.wall_clock(at, job.zone)}" for job, found in runs for at in found]
     if args.strip().lower() == "list":
         return "\n".join([*lines, "/catchup answers all of these, the oldest first."])

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gateway.background import BackgroundTasks
 from gateway.config import BusyMode, Platform
-from gateway.inbound.recovery import OLD_COMMAND, Recovery
+from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_own, is_stale, source_of
 from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
@@ -233,7 +233,7 @@ class Lanes:
         """Keep an old message queued until somebody sends /catchup, and tell its chat."""
         assert row.route is not None
         if self._commands.kind(row) != "turn":
-            self.background(self._backlog.finish([row.id], "dropped", OLD_COMMAND))
+            self.background(self._backlog.drop_old_command(row))
         elif row.route not in self._stale:  # old messages come in a burst, and get one notice
             later = asyncio.get_running_loop().call_later
             self._stale[row.route] = later(_STALE_SECONDS, self._tell_held, row.route)

@@ -177,7 +177,7 @@ class Recovery:
             elif self._commands.kind(row) == "turn":
                 held = True
             else:
-                await self.finish([row.id], "dropped", OLD_COMMAND)
+                await self.drop_old_command(row)
         return QueuedRows(fresh, held)
 
     def forgotten(self, known: Container[int]) -> list[InboxRow]:
@@ -217,6 +217,12 @@ class Recovery:
             why = "it was running when the process died"
             end = partial(db.inbox.end_command_in, row_id=row.id, outcome="error", reason=why, reply=reply)
             await queued(db.engine, end)
+
+    async def drop_old_command(self, row: InboxRow) -> None:
+        """End a command that was sent while no gateway ran, and tell its chat; a crash in between repeats neither."""
+        said = notices.old_command(event_of(row).get_command())
+        await self.tell(source_of(row), said, what="old_command", occasion=row.id, account=row.account)
+        await self.finish([row.id], "dropped", OLD_COMMAND)
 
     async def finish(self, ids: list[int], outcome: Outcome, reason: str) -> None:
         await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)

@@ -87,6 +87,11 @@ def reply_to(row: InboxRow | None, source: SessionSource) -> str | None:
     return None if row is None or is_own(row) or source.chat_type == "dm" else row.message_id
 
 
+def age(row: InboxRow, *, now: float) -> float:
+    """Seconds since its author sent the message, which may be long before the platform could hand it over."""
+    return now - float((row.payload or {}).get("at", row.received_at))
+
+
 def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
     """Whether the message is so old that an answer now could surprise its author. Own rows decide that themselves."""
-    return not is_own(row) and now - float((row.payload or {}).get("at", now)) > most
+    return not is_own(row) and age(row, now=now) > most

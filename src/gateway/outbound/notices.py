@@ -153,6 +153,13 @@ def back(seconds: float) -> str:
     return f"I was offline for {span(seconds)}, and now continue your task."
 
 
+def old_command(name: str | None) -> str:
+    """A command, or the press of a button, came while the gateway was down, too long ago to be run now."""
+    what = f"sent /{name}" if name else "answered"
+    again = f" Send /{name} again if you still need it." if name else ""
+    return f"I was offline when you {what}, and I did not act on it.{again}"
+
+
 def cut_off_command(name: str) -> str:
     """A command was running when its process died."""
     return (

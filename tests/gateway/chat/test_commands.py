@@ -530,7 +530,8 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
                 await here.chat.say("from yesterday", at=db.clock() - 86_400)
                 await here.until(lambda: any("/catchup" in text for text in here.chat.chat()))
                 assert not model.requests
-                assert "“from yesterday”" in await told(here, "/catchup list") and not model.requests
+                assert "not answered, 24h old: “from yesterday”" in await told(here, "/catchup list")
+                assert not model.requests
                 assert "I am now working on:" in await told(here, "/catchup")
                 await here.quiet()
                 assert here.chat.chat()[-1] == "Late, but here."

@@ -53,6 +53,9 @@ def test_old_messages_are_told_of_once_and_answered_on_request(gateway: Start, d
                 assert here.outcomes() == {"m1": "queued", "m2": "dropped", "m3": "queued"}
             (notice,) = told(here, "stale")
             assert "2 messages" in notice and "/catchup" in notice
+            assert told(here, "old_command") == [
+                "I was offline when you sent /new, and I did not act on it. Send /new again if you still need it."
+            ]
             async with gateway(model) as here:
                 await here.chat.say("fresh", at=clock())
                 await here.quiet()
@@ -76,6 +79,7 @@ def test_what_a_platform_kept_for_us_for_hours_is_held_too(gateway: Start, clock
                 await here.quiet()
                 assert answers(here) == ["ok"]
                 assert "3 messages" in told(here, "stale")[0]
+                assert "/stop" in told(here, "old_command")[0]
                 states = list(here.outcomes().values())
                 assert (states.count("queued"), states.count("dropped"), states.count("answered")) == (3, 1, 1)
 
