@@ -214,8 +214,8 @@ class Lanes:
         read = turn is not None and any(one.id == before.id for one in turn.rows)
         if read and before.state == "queued":
             lane.waiting.appendleft(new)  # the turn was about to open, and will not, without the old version
-        elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]) and not lane.waiting:
-            lane.waiting.append(new)
+        elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]):
+            lane.waiting.appendleft(new)  # it has the position of the message that it replaces
             turn.interrupt("the message was edited", reason="the message was edited")
         elif before.state == "queued" and is_stale(
             before, now=self._services.db.clock(), most=self._services.settings.max_message_age

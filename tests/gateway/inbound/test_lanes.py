@@ -171,13 +171,14 @@ def test_an_edit_that_changes_nothing_does_not_disturb_the_turn_and_a_later_one_
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("when", ["waiting", "running", "answered"])
+@pytest.mark.parametrize("when", ["waiting", "running", "running, others wait", "answered"])
 def test_an_edit_is_read_in_its_place_or_in_place_of_the_turn_or_noted(gateway: Start, when: str) -> None:
     async def go() -> None:
         hold = Hold()
         steps = {
             "waiting": (say("one", hold=hold), say("two"), say("three")),
             "running": (say("never", hold=hold), say("new")),
+            "running, others wait": (say("never", hold=hold), say("new"), say("two")),
             "answered": (say("one"),),
         }
         with ScriptedModel(*steps[when]) as model:
@@ -193,15 +194,18 @@ def test_an_edit_is_read_in_its_place_or_in_place_of_the_turn_or_noted(gateway: 
                     await here.chat.say("third", message_id="m3")
                     await here.chat.say("second, better", message_id="m2", version=1)
                     hold.release()
-                if when == "running":
+                if when == "running, others wait":
+                    await here.chat.say("second", message_id="m2")
+                if when.startswith("running"):
                     await here.chat.say("first, better", message_id="m1", version=1)
                 await here.quiet()
             out, said = here.outcomes(), user_texts(here.db)
             if when == "waiting":
                 assert said == ["first", "second, better", "third"]
                 assert (out["m2"], out["m2.1"], out["m3"]) == ("superseded", "answered", "answered")
-            elif when == "running":
-                assert answers(here) == ["new"]
+            elif when.startswith("running"):
+                assert answers(here) == ["new", "two"][: len(steps[when]) - 1]
+                assert said[-1] == "second" or when == "running"
                 assert (out["m1"], out["m1.1"]) == ("dropped", "answered")
             else:
                 assert answers(here) == ["one"]
