@@ -90,7 +90,7 @@ class TelegramAdapter(BasePlatformAdapter):
         except TelegramError as error:
             await line.close()
             refused = isinstance(error, InvalidToken)
-            self._trouble = polling.REFUSED if refused else errors.unreachable(error, line)
+            self._trouble = errors.REFUSED if refused else errors.unreachable(error, line)
             return False
         self._trouble = ""
         self._line, self._seal = line, sealed.Seal(token)

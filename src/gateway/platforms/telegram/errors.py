@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.platforms.telegram.client import BotClient
 
 HOST = "api.telegram.org"
+REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
 
 _NOT_MODIFIED = "message is not modified"
 _BAD_HTML = "can't parse entities"
@@ -93,8 +94,10 @@ def as_result(error: TelegramError, token: str) -> SendResult:
             return _no("not_found", f"the group has become a supergroup with the id {error.new_chat_id}")
         case kinds.BadRequest():
             return _no(_meaning(text), text)
-        case kinds.InvalidToken() | kinds.Conflict():
+        case kinds.InvalidToken():
             # The operator can fix it (a new token), and then the message can still go out.
+            return _no("transient", REFUSED, retryable=True)
+        case kinds.Conflict():
             return _no("transient", text, retryable=True)
         case kinds.NetworkError() if not was_written(error):
             return _no("transient", "no connection to Telegram could be made", retryable=True)

@@ -20,6 +20,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Health, pause_after
@@ -39,8 +40,8 @@ NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
 _OLDEST_OFFSET = 5 * 86_400.0
 
-REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
+NOT_TAKEN = "messages are not taken from Telegram: {}"
 WEBHOOK = "a webhook is set for this bot, so Telegram gives its messages away; hermes gateway setup telegram removes it"
 
 
@@ -61,6 +62,8 @@ class Poller:
         self._seconds = seconds
         self._offset: int | None = None
         self._failures = 0
+        self._not_taken = ""
+        """Why a message was not taken the last time, for the operator."""
         self.health = Health(problem="not connected yet")
 
     async def run(self) -> None:
@@ -76,11 +79,12 @@ class Poller:
                     return
                 await self._pause_after(error)
                 continue
-            self.health = Health(last_contact=time.time())
+            self.health = Health(last_contact=time.time(), problem=self._not_taken)
             if not found:
                 # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
                 self._offset = None
             self._failures = 0 if await self._take_all(found) else self._failures + 1
+            self.health = replace(self.health, problem=self._not_taken)
             if self._failures:  # the store is away, which costs a try next to nothing
                 await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
 
@@ -100,6 +104,7 @@ class Poller:
         Behind one that was not taken the other chats go on, their own chat waits, and the offset stays.
         """
         waiting: set[object] = set()
+        problem = ""
         numbered = self._numbered(found)
         for number, update in numbered:
             chat = updates.chat_of(update)
@@ -114,6 +119,7 @@ class Poller:
             except Exception as error:  # boundary: what takes a message in may fail in any way
                 facts = {"action": "telegram.not_taken", "update_id": number}
                 said = error.one_line() if isinstance(error, HermesError) else type(error).__name__
+                problem = NOT_TAKEN.format(error.what if isinstance(error, HermesError) else said)
                 trace = None if isinstance(error, HermesError) else error
                 log.error(
                     "update %d was not taken and is asked for again: %s", number, said, exc_info=trace, extra=facts
@@ -121,6 +127,7 @@ class Poller:
                 waiting.add(chat)
             if not waiting:
                 self._offset = behind
+        self._not_taken = problem
         return not waiting and (bool(numbered) or not found)
 
     @staticmethod
@@ -138,8 +145,8 @@ class Poller:
 
         if not isinstance(error, InvalidToken):
             return False
-        self.health = Health(last_contact=self.health.last_contact, problem=REFUSED)
-        log.error("%s", REFUSED, extra={"action": "telegram.refused"})
+        self.health = Health(last_contact=self.health.last_contact, problem=errors.REFUSED)
+        log.error("%s", errors.REFUSED, extra={"action": "telegram.refused"})
         return True
 
     async def _pause_after(self, error: Exception) -> None:

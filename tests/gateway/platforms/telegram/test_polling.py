@@ -12,6 +12,7 @@ import pytest
 
 from gateway.platforms.base import CursorMove, MessageEvent, Outgoing, Receipt
 from gateway.platforms.telegram import polling
+from gateway.platforms.telegram.errors import REFUSED
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -140,6 +141,28 @@ def test_an_update_is_not_acknowledged_before_its_message_is_stored(
     asyncio.run(run())
 
 
+def test_the_operator_sees_that_messages_are_not_stored(telegram: FakeTelegram, connected: Connected) -> None:
+    async def run() -> None:
+        async with connected() as (adapter, inbox):
+            inbox.fails = 10**6
+            telegram.person("ada").say("hold on")
+            wanted = polling.NOT_TAKEN.format("")
+            await telegram.wait_async(lambda: adapter.health().problem.startswith(wanted), "the trouble")
+            polls = len(telegram.journal("getUpdates"))
+            seen = set()
+
+            def tried_again() -> bool:
+                seen.add(adapter.health().problem)
+                return len(telegram.journal("getUpdates")) > polls + 1
+
+            await telegram.wait_async(tried_again, "further attempts")
+            assert "" not in seen, "it is shown during the next attempt, too"
+            inbox.fails = 0
+            await telegram.wait_async(lambda: adapter.health().problem == "", "the end of the trouble")
+
+    asyncio.run(run())
+
+
 def test_a_message_that_meets_a_defect_holds_up_its_own_chat_only(telegram: FakeTelegram, connected: Connected) -> None:
     async def run() -> None:
         ada, mallory = telegram.person("ada"), telegram.person("mallory")
@@ -262,12 +285,12 @@ def test_a_refused_token_is_said_and_not_tried_again(telegram: FakeTelegram, con
         wrong = PlatformConfig(enabled=True, token="123456:some-other-token", extra=extra)
         adapter = registry.make(Platform.TELEGRAM, wrong)
         assert await adapter.connect() is False
-        assert adapter.health().problem == polling.REFUSED
+        assert adapter.health().problem == REFUSED
         async with connected() as (live, _):
             telegram.token = "123456:revoked-and-replaced-by-this"
             telegram.stop()
             telegram.start(int(telegram.address.rpartition(":")[2]))
-            await telegram.wait_async(lambda: live.health().problem == polling.REFUSED, "the refusal")
+            await telegram.wait_async(lambda: live.health().problem == REFUSED, "the refusal")
             asked = len(telegram.journal())
             await asyncio.sleep(0.3)
             assert len(telegram.journal()) == asked
