@@ -12,6 +12,7 @@ import asyncio
 import html
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ _NOT_CONNECTED = SendResult(
 )
 _ENDED = "asking Telegram for messages has ended by a defect; restart the gateway"
 _LABEL_CHARS, _COMMAND_CHARS, _DESCRIPTION_CHARS = 64, 32, 256
+_MOVED_KEPT = 1_000
 _GROUP_EDIT_SECONDS = 4.0  # a group takes some 20 messages a minute, edits among them
 _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
 
@@ -69,6 +71,8 @@ class TelegramAdapter(BasePlatformAdapter):
     def __init__(self, *facts: Any) -> None:
         super().__init__(*facts)
         self._beside: set[asyncio.Task[None]] = set()
+        self._moved: dict[tuple[str, str], str] = {}
+        """The supergroups that took messages for groups which have become them, by group and message id."""
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -200,19 +204,35 @@ class TelegramAdapter(BasePlatformAdapter):
             return _NOT_CONNECTED
         from telegram import LinkPreviewOptions, ReplyParameters
 
-        options: dict[str, Any] = {
-            "message_thread_id": _number(message.thread_id),
-            "link_preview_options": LinkPreviewOptions(is_disabled=True),
-            "reply_markup": self._keyboard(chat_id, message.buttons) if message.buttons else None,
-        }
-        if (replied := _number(message.reply_to)) is not None:
-            options["reply_parameters"] = ReplyParameters(replied, allow_sending_without_reply=True)
-        bot = self._line.bot
+        bot, replied = self._line.bot, _number(message.reply_to)
+
+        def send(text: str, mode: str | None, chat: str) -> Awaitable[Any]:
+            options: dict[str, Any] = {
+                "message_thread_id": _number(message.thread_id),
+                "link_preview_options": LinkPreviewOptions(is_disabled=True),
+                "reply_markup": self._keyboard(chat, message.buttons) if message.buttons else None,
+            }
+            if replied is not None and chat == chat_id:
+                options["reply_parameters"] = ReplyParameters(replied, allow_sending_without_reply=True)
+            return bot.send_message(chat, text, parse_mode=mode, **options)
+
         return await self._say(
-            message.text,
-            lambda text, mode: bot.send_message(chat_id, text, parse_mode=mode, **options),
-            plain=message.plain,
+            message.text, lambda text, mode: self._posted(chat_id, partial(send, text, mode)), plain=message.plain
         )
+
+    async def _posted(self, chat_id: str, call: Callable[[str], Awaitable[Any]]) -> Any:
+        """Send a message; if the group has become a supergroup meanwhile, into that, which is the same room."""
+        from telegram.error import ChatMigrated
+
+        try:
+            return await call(chat_id)
+        except ChatMigrated as moved:
+            new = str(moved.new_chat_id)
+            made = await call(new)
+            self._moved[chat_id, str(made.message_id)] = new
+            while len(self._moved) > _MOVED_KEPT:
+                del self._moved[next(iter(self._moved))]
+            return made
 
     def _keyboard(self, chat_id: str, rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
         from telegram import InlineKeyboardButton, InlineKeyboardMarkup
@@ -241,11 +261,10 @@ class TelegramAdapter(BasePlatformAdapter):
         from telegram import LinkPreviewOptions
 
         bot, quiet = self._line.bot, LinkPreviewOptions(is_disabled=True)
+        chat = self._moved.get((chat_id, message_id), chat_id)
         result = await self._say(
             content,
-            lambda text, mode: bot.edit_message_text(
-                text, chat_id, number, parse_mode=mode, link_preview_options=quiet
-            ),
+            lambda text, mode: bot.edit_message_text(text, chat, number, parse_mode=mode, link_preview_options=quiet),
         )
         return SendResult(success=True, message_id=message_id) if result.success else result
 
@@ -276,7 +295,8 @@ class TelegramAdapter(BasePlatformAdapter):
         number, line = _number(message_id), self._line
         if number is None or line is None:
             return False
-        return (await self._call(lambda: line.bot.delete_message(chat_id, number))).success
+        chat = self._moved.get((chat_id, message_id), chat_id)
+        return (await self._call(lambda: line.bot.delete_message(chat, number))).success
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         if self._line is None:
@@ -289,11 +309,16 @@ class TelegramAdapter(BasePlatformAdapter):
             return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
         bot, short = self._line.bot, files.fitting_caption(message.text)
         options: dict[str, Any] = {"message_thread_id": _number(message.thread_id), "caption": short or None}
+
+        def send(method: Callable[..., Awaitable[Any]]) -> Awaitable[SendResult]:
+            post = partial(method, filename=upload.name, **options)
+            return self._call(lambda: self._posted(chat_id, lambda chat: post(chat, upload.data)))
+
         if upload.is_picture:
-            result = await self._call(lambda: bot.send_photo(chat_id, upload.data, filename=upload.name, **options))
+            result = await send(bot.send_photo)
             if result.success or not (result.not_sent and result.error_kind == "unknown"):
                 return result  # Telegram may say that a picture has the wrong size or shape; a document has none
-        return await self._call(lambda: bot.send_document(chat_id, upload.data, filename=upload.name, **options))
+        return await send(bot.send_document)
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         if self._line is None or not self.config.typing_indicator or self.flood.left(chat_id):

@@ -186,3 +186,30 @@ def test_a_file_arrives_under_the_name_it_had(services: Services, telegram: Fake
         assert (seen.file["name"], seen.text) == ("report.csv", "The figures")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("text", ["A short answer.", "The first sentence. " + "And a further one. " * 400])
+def test_an_answer_for_a_group_that_became_a_supergroup_arrives_there(
+    services: Services, telegram: FakeTelegram, connected: Connected, text: str
+) -> None:
+    telegram.flood("off")
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        group = telegram.group("Club", ada, kind="group", admin=True)
+        asked = ada.say("a question", chat=group)
+        new = telegram.call("upgrade", name="ada", chat=group)
+        async with connected() as (adapter, _), delivering(services, adapter):
+            item = owed(services, group, "answer:1", text=text, reply_to=str(asked.message))
+            assert await states(services, item) == ["sent"]
+            sent = services.db.outbox.get(item.id)
+            assert sent is not None
+            assert not await adapter.delete_message(str(group), "1"), (
+                "a message of the old group is not sought in the new"
+            )
+            shown = ada.replies(chat=new)
+            assert [str(seen.id) for seen in shown] == list(sent.platform_ids)
+            assert " ".join(" ".join(seen.text for seen in shown).split()) == text.strip()
+            assert not any(seen.reply_to for seen in shown) and not ada.replies(chat=group)
+
+    asyncio.run(run())
