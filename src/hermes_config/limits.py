@@ -221,7 +221,7 @@ class Limits(Section):
     rpc_waiting: int = _limit(1_000, "requests", "further slow requests are refused", fixed=True)
 
     pairing_seconds: int = _limit(3_600, "seconds", "a pairing code expires", area="Pairing")
-    pairing_pending: int = _limit(3, "codes", "a further stranger's code ends the oldest one of the platform")
+    pairing_pending: int = _limit(100, "codes", "a further stranger's code ends the oldest one of the platform")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
     pairing_failures: int = _limit(5, "wrong codes", "the platform gives out and accepts no codes for a pause")
     pairing_lockout_seconds: int = _limit(

@@ -120,6 +120,15 @@ def test_only_the_newest_codes_of_a_platform_hold(make_db: MakeDb, clock: Clock)
     assert waiting() == ["3", "4", "1"]
 
 
+def test_a_crowd_of_strangers_ends_nobodys_code(pairing: Pairing, clock: Clock) -> None:
+    """The message with the code says how long it holds."""
+    code = code_of(pairing.request(stranger("42")))
+    for number in range(1_000, 1_050):
+        assert pairing.request(stranger(str(number)))
+    clock.advance(3_500)
+    assert pairing.approve("telegram", code).request.native_id == "42"
+
+
 def test_five_wrong_codes_lock_the_platform_for_an_hour(
     db: SessionDB, pairing: Pairing, clock: Clock, make_db: MakeDb
 ) -> None:

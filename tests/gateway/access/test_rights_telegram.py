@@ -214,7 +214,8 @@ def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> 
 
 
 def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
-    with Scenario(FakeTelegram(flood=OFF), home=tmp_path / "home", config=CONFIG) as scene:
+    few = {**CONFIG, "limits": {"pairing_pending": 3}}
+    with Scenario(FakeTelegram(flood=OFF), home=tmp_path / "home", config=few) as scene:
         strangers = [scene.stranger(name) for name in ("eve", "mallory", "trent", "carol")]
         scene.start()
         codes = [re.findall(r"Your code is (\w+)", answer(one, "let me in"))[0] for one in strangers]
