@@ -117,8 +117,8 @@ class PgEngine(WritingEngine):
             raw.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (_IDLE,))
         except psycopg.Error as error:
             raise StoreUnavailable(
-                f"the database cannot be reached: {_first_line(error)}",
-                where=self.where,
+                "the database cannot be reached",
+                where=f"{self.where}: {_first_line(error)}",
                 hint="Check that the server runs and that the URL, user and password are right.",
             ) from error
         return PgConnection(raw)

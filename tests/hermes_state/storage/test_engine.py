@@ -590,3 +590,10 @@ def test_a_statement_is_planned_once_whatever_is_bound_to_it(tmp_path: Path) -> 
     finally:
         db.close()
     assert first > 0 and later == [first, first]
+
+
+def test_a_database_that_cannot_be_reached_tells_a_chat_nothing_of_its_address() -> None:
+    with pytest.raises(errors.StoreUnavailable) as caught:
+        SessionDB.connect("postgresql://hermes:secret@127.0.0.1:1/state")
+    assert "127.0.0.1:1/state: " in caught.value.one_line() and "secret" not in caught.value.one_line()
+    assert caught.value.what == "the database cannot be reached" and "127.0.0.1" not in caught.value.in_chat()
