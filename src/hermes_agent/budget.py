@@ -302,9 +302,10 @@ def notice(warned: Warned) -> str:
 
 
 def _refusal(over: OverLimit) -> ModelError:
-    running = f" ({amount(over.reserved, over.unit)} of it by calls that have not ended)" if over.reserved else ""
+    verb, of_it = ("are", "of them") if over.unit == "tokens" else ("is", "of it")
+    running = f" ({amount(over.reserved, over.unit)} {of_it} by calls that have not ended)" if over.reserved else ""
     what = (
-        f"{_NAMES[over.scope]} is {amount(over.most, over.unit)}; {amount(over.used, over.unit)} is used{running}, "
+        f"{_NAMES[over.scope]} is {amount(over.most, over.unit)}; {amount(over.used, over.unit)} {verb} used{running}, "
         f"and this call could take {amount(over.asked, over.unit)}. It was not made"
     )
     return ModelError("budget", what, hint=_raise_hint(over.scope, over.unit))

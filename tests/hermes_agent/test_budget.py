@@ -152,7 +152,7 @@ def test_months_have_limits_of_their_own(make: Make, db: SessionDB, clock: Clock
     assert db.budgets.used("month")[1].nano_usd == db.budgets.used("person_month", "ada")[1].nano_usd == NANO * 0.4
     assert "this month's spending limit is $0.50" in refusal(budget, person="bob")
     line = refusal(make("budget: {person_month: {tokens: 3000}}"))
-    assert "your spending limit for this month is 3,000 tokens; 2,200 tokens is used" in line and "next month" in line
+    assert "your spending limit for this month is 3,000 tokens; 2,200 tokens are used" in line and "next month" in line
     clock.advance(31 * 86_400)
     reserve(budget)
 
@@ -161,7 +161,7 @@ def test_tokens_and_people_have_limits_of_their_own(make: Make) -> None:
     budget = make("budget: {person_day: {tokens: 2000}}")
     now(budget.settle(reserve(budget), TokenUsage(input_tokens=900, output_tokens=50)))
     line = refusal(budget)
-    assert "your spending limit for today is 2,000 tokens; 950 tokens is used" in line
+    assert "your spending limit for today is 2,000 tokens; 950 tokens are used" in line
     assert "budget.person_day.tokens" in line
     reserve(budget, person="bob")
 

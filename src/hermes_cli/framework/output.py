@@ -198,12 +198,10 @@ _BEGINNING = 60
 
 
 def facts(rows: Iterable[tuple[str, Any]], body: str = "", *, wide: int = _WIDE) -> str:
-    """Draw lines `name   value` without empty values, names `wide` columns wide; `body` follows."""
-    lines = [
-        f"{style(f'{name:<{wide}}', 'dim')}{text.harmless(str(value))}"
-        for name, value in rows
-        if value not in (None, "", ())
-    ]
+    """Draw lines `name   value` without empty values, names at least `wide` columns wide; `body` follows."""
+    shown = [(name, str(value)) for name, value in rows if value not in (None, "", ())]
+    wide = max([wide, *(len(name) + len(_GAP) for name, _ in shown)])
+    lines = [f"{style(f'{name:<{wide}}', 'dim')}{text.harmless(value)}" for name, value in shown]
     return "\n".join([*lines, "", text.harmless_block(body)] if body else lines)
 
 

@@ -249,7 +249,7 @@ def gateway_health(args: argparse.Namespace) -> CommandAnswer:
     if problem:
         running = "a running gateway keeps the last good one: " if seen.running else ""
         lines.append(("config", running + problem))
-    drawn = output.facts(lines, wide=max(len(name) for name, value in lines if value) + 2)
+    drawn = output.facts(lines, wide=0)
     return CommandAnswer(document, drawn=drawn, code=0 if seen.running else 1)
 
 

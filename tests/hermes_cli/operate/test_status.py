@@ -52,6 +52,11 @@ def test_an_open_question_is_shown_wherever_it_was_asked(run: Run, home: Path) -
     assert re.search(r"questions +1 open, the oldest expires in .*: rm -r old", run("status").out)
 
 
+def test_a_long_name_does_not_run_into_its_value(run: Run, home: Path) -> None:
+    config.set_value("budget.day.tokens", 30_000)
+    assert "budget.day.tokens  30,000 tokens left today" in run("status").out
+
+
 def test_a_limit_is_told_before_the_first_conversation(run: Run, home: Path) -> None:
     config.set_value("budget.day.usd", 5)
     assert "$5.00 left today" in run("status").out
