@@ -43,7 +43,7 @@ _STARTING_SECONDS, _STARTING_BEAT_SECONDS = 10.0, 0.2
 
 
 def run_until_ended(config: Config, *, attached: bool = False) -> int:
-    """Run `serve`, on uvloop where it is installed (docs/decisions/event-loop.md); Windows has asyncio's own loop."""
+    """Run `serve`, on uvloop where it is installed (docs/decisions/event-loop.md)."""
     try:
         import uvloop
     except ImportError:
@@ -152,10 +152,7 @@ def _ended_by_signal() -> asyncio.Event:
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(number, end)
-        except NotImplementedError:  # Windows has none for loops
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+        loop.add_signal_handler(number, end)
     return ended
 
 

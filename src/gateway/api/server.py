@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -196,10 +196,6 @@ def _refused(settings: ApiServerConfig, error: OSError) -> str:
 
 def _most_connections(limits: Limits) -> int:
     """How many connections the server allows, so that half of the process's files stay for everything else."""
-    if sys.platform == "win32":
-        return limits.api_connections
-    import resource  # not on Windows
-
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     half = limits.api_connections if files == resource.RLIM_INFINITY else max(1, files // 2)
     return min(limits.api_connections, half)
