@@ -10,8 +10,8 @@ from hermes_agent.models.base import Message, Reply, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_state import columns
 
-USE_TOOL = "use_tool"
-"""The tool that calls tools which the prompt does not list."""
+FIND_TOOL, USE_TOOL = "find_tool", "use_tool"
+"""The tools that find and call tools which the prompt does not list."""
 _FRAME = 24
 """Bytes of JSON around every message."""
 

@@ -128,12 +128,18 @@ class ServerConnection:
         self._listed = 0.0
         self._relist: asyncio.TimerHandle | None = None
         self._broken = self._doubted = self._served = self._closing = False
+        self._unheard = self.lists is None
 
     # -- the task ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._keep())
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether its tools are not known yet, and nobody knows whether they will be."""
+        return self._unheard and not self._settled.is_set()
 
     def cancel(self) -> None:
         """End the connection soon."""
@@ -320,6 +326,7 @@ class ServerConnection:
             self.lists = lists
             await asyncio.to_thread(keep_json, self._file, asdict(lists))
             self._on_lists()
+            self._unheard = False
             if self.state.state == "connected":
                 self._say("connected", self._left_out())
 

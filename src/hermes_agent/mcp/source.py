@@ -53,6 +53,9 @@ Request = Callable[[McpServer, "Client", dict[str, Any], ToolContext], Awaitable
 _LONGEST_NAME = 64
 _END_SECONDS = 5.0
 """How long the connections may take to end."""
+_FIRST_SECONDS = 10.0
+"""How long a search for tools waits for servers that were never connected before."""
+_LOOK_SECONDS = 0.05
 _STATES = ("connected", "needs login", "retrying", "off")
 
 
@@ -98,6 +101,19 @@ class McpTools(ToolSource):
 
     def tools(self) -> tuple[Tool, ...]:
         return self._tools
+
+    async def until_listed(self, stop: asyncio.Event) -> None:
+        """Wait until the tools of each server are known, or it failed; a few seconds at most."""
+        until = time.monotonic() + _FIRST_SECONDS
+        while any(one.is_unheard for one in list(self._connections.values())):
+            if stop.is_set() or time.monotonic() > until:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def without_list(self) -> list[str]:
+        """The servers whose tools are not known, each with its state."""
+        with self._lock:
+            return [f"{name} ({one.state.state})" for name, one in self._connections.items() if one.lists is None]
 
     def states(self) -> dict[str, ServerState]:
         with self._lock:
@@ -266,6 +282,11 @@ def use(config: Config, *, connect: bool = False, look: bool = False) -> None:
             atexit.register(_shared.close)
             registry.add_source("mcp", _shared)
     _shared.use(config, connect=connect, look=look)
+
+
+def shared() -> McpTools | None:
+    """The servers of this process; None without any."""
+    return _shared
 
 
 def close() -> None:

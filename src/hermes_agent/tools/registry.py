@@ -31,6 +31,7 @@ from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from hermes_agent.mcp.source import McpTools
     from hermes_config.config import Config
 
 
@@ -202,6 +203,15 @@ def use_mcp_servers(config: Config, *, look: bool = False) -> None:
         from hermes_agent.mcp import source
 
         source.use(config, look=look)
+
+
+def mcp_servers() -> McpTools | None:
+    """The MCP servers of this process; None without any."""
+    if "hermes_agent.mcp.source" not in sys.modules:
+        return None
+    from hermes_agent.mcp import source
+
+    return source.shared()
 
 
 def shared() -> Registry:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import context, hooks
-from hermes_agent.messages import arguments_of
+from hermes_agent.messages import FIND_TOOL, arguments_of
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult
@@ -94,6 +94,9 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
+    seeks = call.name == FIND_TOOL or (call.name.startswith("mcp__") and call.name not in turn.tools)
+    if seeks and (servers := registry.mcp_servers()) is not None:
+        await servers.until_listed(turn.stop)
     tool, tell = turn.tools.get(call.name), turn.agent.tell
     arguments = arguments_of(call)
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)

@@ -75,6 +75,27 @@ def test_no_restart_of_a_server_moves_the_prompt(
     assert db.prefixes.break_count() == 0
 
 
+def test_the_first_search_waits_for_a_server_that_was_never_connected(home: Path, db: SessionDB) -> None:
+    """As in a home that was just imported, in the first turn of a terminal; `b` cannot be started."""
+    config.set_value("auto_title", False)
+    config.set_value(("mcp_servers", "a"), small())
+    config.set_value(("mcp_servers", "b"), {"command": "no-such-program"})
+    steps = [
+        call("find_tool", {"query": "only in 1"}),
+        call("use_tool", {"name": "mcp__a__only_in_1", "arguments": {}}),
+        call("find_tool", {"query": "zebra"}),
+    ]
+    loaded = config.load()
+    with ScriptedModel(*(say(calls=[one]) for one in steps), say("Done.")) as model:
+        agent = AIAgent(session_db=db, config=loaded, endpoint=model.endpoint(), yolo=True)
+        assert asyncio.run(agent.arun_conversation("Do it."))["final_response"] == "Done."
+        found, used, none = [str(one["content"]) for one in model.requests[-1].messages if one["role"] == "tool"]
+    assert found.splitlines()[2].startswith("mcp__a__only_in_1: ")
+    assert used == "only_in_1 in start 1"
+    assert none.endswith("MCP servers whose tools are not known: b (off).")
+    source.use(config.of(home, {}))
+
+
 def test_without_a_server_nothing_of_it_is_loaded(home: Path) -> None:
     program = """
 import sys, threading

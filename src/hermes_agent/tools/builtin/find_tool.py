@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hermes_agent.messages import FIND_TOOL
 from hermes_agent.text import brief, counted
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_state.search import words
@@ -33,10 +34,10 @@ async def find_tool(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     query = str(args.get("query") or "").strip()
     hidden = [tool for tool in ctx.tools.values() if not tool.listed]
     if not query:
-        return ToolResult(sources(hidden), shown=counted(len(hidden), "tool"))
+        return ToolResult(f"{sources(hidden)}{_unknown()}", shown=counted(len(hidden), "tool"))
     found = rank(query, hidden)
     if not found:
-        text = f"No further tool fits {query[:80]!r}.{_known(query, ctx.tools.values())}\n{sources(hidden)}"
+        text = f"No further tool fits {query[:80]!r}.{_known(query, ctx.tools.values())}\n{sources(hidden)}{_unknown()}"
         return ToolResult(text, shown="nothing found")
     lines, room = [f"{counted(len(found), 'tool')} of {len(hidden)} fit. Call one with use_tool(name, arguments)."], 0
     for tool in found[:_SHOWN]:
@@ -88,6 +89,15 @@ def _known(query: str, tools: Iterable[Tool]) -> str:
     return f" You have already: {', '.join(tool.name for tool in listed[:3])}." if listed else ""
 
 
+def _unknown() -> str:
+    """The MCP servers whose tools are not known yet."""
+    from hermes_agent.tools import registry  # it imports this module
+
+    servers = registry.mcp_servers()
+    names = [] if servers is None else servers.without_list()
+    return f"\nMCP servers whose tools are not known: {', '.join(names)}." if names else ""
+
+
 def sources(tools: Iterable[Tool]) -> str:
     """Where there are further tools: the built-in ones by name, the others counted by source."""
     ours = ", ".join(tool.name for tool in tools if not tool.source)
@@ -98,7 +108,7 @@ def sources(tools: Iterable[Tool]) -> str:
 
 
 TOOL = Tool(
-    name="find_tool",
+    name=FIND_TOOL,
     toolset="find",
     description=(
         "Find further tools: for helpers that work in parallel, background processes, lists of skills, and whatever"
