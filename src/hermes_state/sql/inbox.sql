@@ -56,10 +56,6 @@ UPDATE inbox SET state = 'claimed', turn_id = ?
 WHERE id IN {numbers} AND route = ? AND state = 'queued'
 RETURNING {columns}
 
--- name: claim_id
-UPDATE inbox SET state = 'claimed', turn_id = ? WHERE id = ? AND route = ? AND state = 'queued'
-RETURNING {columns}
-
 -- name: take_command
 UPDATE inbox SET state = 'claimed', reason = ? WHERE id = ? AND state = 'queued'
 

@@ -7,6 +7,13 @@ dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, paylo
 -- let: same_chat
 (outbox.platform, outbox.account, outbox.chat_id) = (excluded.platform, excluded.account, excluded.chat_id)
 
+-- let: first_of_its_chat
+o.id = (
+    SELECT MIN(e.id) FROM outbox e
+    WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
+        AND e.state IN ('pending', 'sending')
+)
+
 -- let: being_sent
 -- Some of the few open items are being sent. The condition repeats the words of the index, which SQLite looks for.
 state IN ('pending', 'sending') AND state = 'sending'
@@ -32,20 +39,6 @@ ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload,
     next_attempt_at = CASE WHEN outbox.platform_ids = '[]' THEN NULL ELSE 0 END,
     draft = CASE WHEN outbox.platform_ids = '[]' THEN NULL ELSE outbox.draft END
 WHERE outbox.state = 'draft'
-RETURNING {columns}
-
--- name: enqueue_own
--- `enqueue` and `claim_new` in one statement, for the usual answer: new, with nothing older of its chat pending.
-INSERT INTO outbox ({item_columns}, next_attempt_at, created_at, attempts, sender, sending_until)
-SELECT CAST(? AS TEXT), p.platform, p.account, p.chat_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT),
-    CAST(? AS TEXT), 'sending', CAST(? AS INTEGER), 0, {now}, 1, CAST(? AS TEXT), {now} + ?
-FROM (SELECT CAST(? AS TEXT) AS platform, CAST(? AS TEXT) AS account, CAST(? AS TEXT) AS chat_id) p
-WHERE NOT EXISTS (
-    SELECT 1 FROM outbox e
-    WHERE e.platform = p.platform AND e.account = p.account AND e.chat_id = p.chat_id
-        AND e.state IN ('pending', 'sending')
-)
-ON CONFLICT (dedup_key) DO NOTHING
 RETURNING {columns}
 
 -- name: draft
@@ -88,12 +81,7 @@ SELECT {columns} FROM outbox WHERE id = ?
 -- was set back. The order between chats does not matter; this is the index's.
 SELECT o.id FROM outbox o
     WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
-        AND (CAST(? AS TEXT) IS NULL OR o.platform IN {texts})
-        AND o.id = (
-            SELECT MIN(e.id) FROM outbox e
-            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
-                AND e.state IN ('pending', 'sending')
-        )
+        AND (CAST(? AS TEXT) IS NULL OR o.platform IN {texts}) AND {first_of_its_chat}
     ORDER BY o.next_attempt_at LIMIT ?
 
 -- name: claim_due
@@ -105,22 +93,14 @@ RETURNING {columns}
 -- name: claim_new
 -- Claim an item for a sender that already waits for it. The chat's order holds, except between two items that two
 -- processes of one PostgreSQL create at the same moment: they do not see each other.
-UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?
-WHERE id = ? AND state = 'pending' AND id = (
-    SELECT MIN(e.id) FROM outbox e
-    WHERE e.platform = outbox.platform AND e.account = outbox.account AND e.chat_id = outbox.chat_id
-        AND e.state IN ('pending', 'sending')
-)
+UPDATE outbox AS o SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?
+WHERE id = ? AND state = 'pending' AND {first_of_its_chat}
 RETURNING {columns}
 
 -- name: next_due
 -- Without platforms: of any item. With them: of the first item of each chat that a deliverer of these could claim.
 SELECT MIN(o.next_attempt_at) FROM outbox o
-WHERE o.state = 'pending' AND (CAST(? AS TEXT) IS NULL OR (o.platform IN {texts} AND o.id = (
-    SELECT MIN(e.id) FROM outbox e
-    WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
-        AND e.state IN ('pending', 'sending')
-)))
+WHERE o.state = 'pending' AND (CAST(? AS TEXT) IS NULL OR (o.platform IN {texts} AND {first_of_its_chat}))
 
 -- name: progress
 -- The part that the chat shows so far; a sender that reports gets more time.

@@ -273,8 +273,6 @@ class Inbox(StorePart):
         self, conn: Connection, *, route: SessionKey, turn_id: TurnId, ids: Sequence[int]
     ) -> tuple[InboxRow, ...]:
         """Claim exactly these queued rows of a route; the caller has checked the fence in this transaction."""
-        if len(ids) == 1:  # the usual case
-            return tuple(map(_row, conn.rows(Q.claim_id, (turn_id, ids[0], route))))
         return _in_order(conn.rows(Q.claim_ids, (turn_id, columns.numbers(ids), route)))
 
     def finish(self, ids: Iterable[int], outcome: Outcome, *, reason: str = "") -> int:

@@ -95,11 +95,6 @@ class Outbox(StorePart):
         now = shared_now(self._store)
         if message.held:
             return self._put(conn, Q.enqueue_held, message, now)
-        if message.sender is not None:
-            sender = (now, message.sender, now, SENDING_SECONDS)
-            own = conn.rows(Q.enqueue_own, (message.dedup_key, *self._content(message), *sender, *_chat(message)))
-            if own:
-                return item_of(own[0])
         item = self._put(conn, Q.enqueue, message, now)
         if message.sender is None or item.state != "pending":
             return item
