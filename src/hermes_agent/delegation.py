@@ -46,6 +46,7 @@ _NOT_FOR_CHILDREN = frozenset({"memory", "clarify", "cronjob", "send_file"})
 """Tools and toolsets that speak to the person, or change what outlives the task."""
 _LOOK_SECONDS = 0.5
 _AGAIN_SECONDS = 2.0
+_LEAVE_SECONDS = 2.0
 _NO_CHAT = "api_server"
 STOPPED = "stopped with its parent"
 _TEXT = """\
@@ -265,12 +266,12 @@ def _abandoned(db: SessionDB, parent: ConversationId | None) -> list[Child]:
     return list(found.values())
 
 
-async def leave_open(seconds: float = 2.0) -> None:
+async def leave_open() -> None:
     """Leave all children of this process to the next one, because this one ends."""
     loop = asyncio.get_running_loop()
     for call in [one for one in _calls.values() if one.get_loop() is loop]:
         call.cancel()
-    await _leave_open([run for run in list(_runs.values()) if run.task.get_loop() is loop], seconds)
+    await _leave_open([run for run in list(_runs.values()) if run.task.get_loop() is loop], _LEAVE_SECONDS)
 
 
 async def _leave_open(runs: Sequence[_Run], seconds: float) -> None:

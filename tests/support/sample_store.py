@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hermes_state.ids import PersonId
+from hermes_state.ids import PersonId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_state.transfer import tables
@@ -22,8 +22,9 @@ def tell_story(db: SessionDB, *, prefix: str = "") -> dict[str, str]:
     trip = db.ledger.open(
         source="telegram", route="agent:main:telegram:dm:42", owner=PersonId(ada), session_id=f"{prefix}trip",
         fields={"user_id": "42", "model": "demo", "model_config": '{"api_key": "sk-hidden", "temperature": 1}'},
-        entry={"platform": "telegram", "model_override": {"model": "demo", "api_key": "sk-hidden"}},
     )  # fmt: skip
+    entry = {"platform": "telegram", "model_override": {"model": "demo", "api_key": "sk-hidden"}}
+    db.ledger.switch(SessionKey("agent:main:telegram:dm:42"), trip.session_id, entry=entry)
     db.set_session_title(trip.session_id, f"{prefix}Trip to Kyoto")
     db.append_message(trip.session_id, "user", "Wo liegt 京都? 🚆", person_id=ada, platform_message_id="m1")
     call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"q": "\\u4eac\\u90fd"}'}}

@@ -142,11 +142,9 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def rules(
-    read: list[str], write: list[str], hidden: list[str], *, scratch: str, devices: tuple[str, ...] = _DEVICES
-) -> list[tuple[str, int]]:
+def rules(read: list[str], write: list[str], hidden: list[str], *, scratch: str) -> list[tuple[str, int]]:
     """The rules for these folders. A folder with hidden files gets a rule for each of its other entries instead."""
-    found: list[tuple[str, int]] = [(path, DEVICE) for path in devices]
+    found: list[tuple[str, int]] = [(path, DEVICE) for path in _DEVICES]
     found += [(path, READ & ~_EXECUTE) for path in _KERNEL_FILES]
     found.append((scratch, WRITE))
     covered = set(hidden)

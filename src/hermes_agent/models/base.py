@@ -142,7 +142,6 @@ class ModelError(HermesError):
         retry_after: float | None = None,
         hint: str = "",
         where: str = "",
-        partial: Reply | None = None,
         unbilled: bool = False,
     ) -> None:
         super().__init__(message, where=where, hint=hint)
@@ -151,7 +150,7 @@ class ModelError(HermesError):
         self.retry_after = retry_after
         self.unbilled = unbilled
         """Whether the call costs nothing: the provider refused it or never received it."""
-        self.partial = partial
+        self.partial: Reply | None = None
         """The text and reasoning (never tool calls) that arrived before a stream broke off; None if nothing did."""
 
     @property

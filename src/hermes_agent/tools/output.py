@@ -76,10 +76,10 @@ def is_binary(data: bytes | bytearray) -> bool:
     return broken * 10 > len(sample)
 
 
-def text_of(data: bytes, *, size: int | None = None) -> str:
-    """The output as text, or one line that describes it. `size`: the whole length if `data` is only a part."""
+def text_of(data: bytes) -> str:
+    """The output as text, or one line that describes it."""
     if is_binary(data):
-        return describe_binary(data, size=len(data) if size is None else size)
+        return describe_binary(data, size=len(data))
     return clean(data.decode("utf-8", "replace"))
 
 

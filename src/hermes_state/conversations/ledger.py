@@ -56,11 +56,10 @@ class Ledger(StorePart):
         scope: str = "",
         owner: PersonId | None = None,
         session_id: str | None = None,
-        entry: Mapping[str, Any] | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Handle:
         """Begin a new conversation; `route`, if given, leads to it from now on."""
-        new = New(source, owner, session_id, dict(fields or {}), entry)
+        new = New(source, owner, session_id, dict(fields or {}), None)
         now = self._store.clock()
         return begin(conn, new, now) if route is None else _Route(conn, scope, route, now).begin(new)
 
@@ -71,7 +70,6 @@ class Ledger(StorePart):
         scope: str = "",
         reset: ResetRule | None = None,
         source: str | None = None,
-        owner: PersonId | None = None,
         fields: Mapping[str, Any] | None = None,
         fresh: Fresh | None = None,
         search: Search | None = None,
@@ -80,7 +78,7 @@ class Ledger(StorePart):
     ) -> Callable[[Connection], Resolved | None]:
         """A transaction that finds the conversation of `route`. If there is none, it opens one with `source`, else
         returns None."""
-        new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
+        new = None if source is None else New(source, None, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: _Route(conn, scope, route, self._store.clock()).follow(new, reset, search, sender)
 
     def rotate(
@@ -126,11 +124,11 @@ class Ledger(StorePart):
 
         return store.engine.write(run)
 
-    def uncompress(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
+    def uncompress(self, session_id: str) -> Uncompressed:
         """Undo the compression that made `session_id`: the segment before it continues, and no message is lost."""
         from hermes_state.conversations import uncompress
 
-        return uncompress.undo(self._store, session_id, fence=fence)
+        return uncompress.undo(self._store, session_id)
 
     @in_transaction
     def branch(
@@ -138,13 +136,12 @@ class Ledger(StorePart):
         conn: Connection,
         session_id: str,
         *,
-        upto_message_id: int | None = None,
         title: str | None = None,
         new_id: str | None = None,
         route: str | None = None,
         scope: str = "",
     ) -> Handle:
-        """Begin a conversation with the visible messages of `session_id` (up to a message); `route` moves to it."""
+        """Begin a conversation with the visible messages of `session_id`; `route` moves to it."""
         now = self._store.clock()
         clean_title = columns.sanitize_title(title, most=self._store.limits.title_chars)
         origin = sessions.known(conn, session_id, lock=True)
@@ -159,8 +156,7 @@ class Ledger(StorePart):
         branch_id = insert(conn, row, new_id, now)
         owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
         chain.found(conn, branch_id, "branch", session_id, owner, now)
-        last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
-        conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
+        conn.run(transcript.Q.copy_live, (branch_id, session_id, 0))
         count, calls, newest = transcript.live_counts(conn, branch_id)
         counts = {"message_count": count, "tool_call_count": calls, "last_active": now if newest is None else newest}
         set_columns(conn, "sessions", branch_id, **counts)

@@ -55,14 +55,11 @@ def carried_up_to(store: Store, child_id: str) -> int:
     return 0 if stored is None else int(stored.partition(":")[2])
 
 
-def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompressed:
+def undo(store: Store, session_id: str) -> Uncompressed:
     """Undo the compression that made `session_id`; refuse while a turn runs, or when it was compressed again."""
 
     def run(conn: Connection) -> Uncompressed:
         root = ConversationId(sessions.known(conn, session_id)["root_id"])
-        if fence is not None:
-            leases.check(store, conn, root, fence)
-            return _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
         with leases.held(store, conn, root, "uncompress"):
             if leases.running_turn(conn, root) is not None:
                 raise ConversationHeld
@@ -75,7 +72,7 @@ def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
     parent = _parent(conn, child)
     head = _carried(conn, child["id"])
     count, calls, newest = transcript.live_counts(conn, child["id"], after=head)
-    conn.run(transcript.Q.copy_live, (parent["id"], child["id"], head, columns.NO_LIMIT))
+    conn.run(transcript.Q.copy_live, (parent["id"], child["id"], head))
     conn.run(Q.set_aside_messages, (child["id"],))
     # The title moves back to the parent and must be unique, so the child gives it up first.
     set_columns(conn, "sessions", child["id"], ended_at=now, end_reason="uncompressed", title=None)

@@ -97,7 +97,7 @@ SELECT count(*) FROM messages WHERE session_id = ? AND replaced = 0
 -- A branch starts as a copy of its origin's visible rows; undoing a compression copies the rows after it.
 INSERT INTO messages (session_id, {said})
 SELECT ?, {said}
-FROM messages WHERE session_id = ? AND active = 1 AND id > ? AND id <= ? ORDER BY id
+FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id
 
 -- name: live_after
 SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active = 1 AND id > ?

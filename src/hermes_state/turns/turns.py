@@ -115,7 +115,6 @@ class Turns(StorePart):
         route: SessionKey | None = None,
         lane: SessionKey | None = None,
         claim: int | Sequence[int] = 0,
-        trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
         """Begin a new turn, in a transaction that has just taken or checked the lease.
@@ -138,7 +137,7 @@ class Turns(StorePart):
                 if missing := len(claim) - len(taken):
                     raise NotQueued(f"of {len(claim)} messages {missing} are not waiting any more")
         now = self._store.clock()
-        trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
+        trace = taken[0].trace_id if taken else new_trace_id()
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         self._event(conn, turn, new, "turn.begun", inbox=[row.id for row in taken], fence=fence)
@@ -207,7 +206,7 @@ class Turns(StorePart):
         """The waiting turns whose question is no longer open. One indexed read of few rows."""
         return tuple(TurnId(row[0]) for row in self._rows(Q.answered))
 
-    def end_waiting(self, turn_id: TurnId, *, reason: str, reply: NewOutboxItem | None = None) -> bool:
+    def end_waiting(self, turn_id: TurnId, *, reason: str) -> bool:
         """Cancel a waiting turn; False when it no longer waits."""
 
         def run(conn: Connection) -> bool:
@@ -216,7 +215,7 @@ class Turns(StorePart):
             if turn is None or turn.state != "waiting":
                 return False
             held = leases.HeldTurn(turn.conversation_id, turn.session_id, turn.trace_id, turn.attempt)
-            self._end(conn, turn_id, held, turn.session_id, "cancelled", "dropped", reason, reply)
+            self._end(conn, turn_id, held, turn.session_id, "cancelled", "dropped", reason, None)
             return True
 
         return self._store.engine.write(run)
