@@ -38,10 +38,10 @@ async def tick(here: PretendGateway) -> None:
     await here.quiet()
 
 
-async def ask(here: PretendGateway, text: str, user: str = OWNER) -> str:
+async def ask(here: PretendGateway, text: str, user: str = OWNER, **more: Any) -> str:
     """What a command answers."""
     before = len(here.chat.messages)
-    await here.chat.say(text, user)
+    await here.chat.say(text, user, **more)
     await here.until(lambda: len(here.chat.messages) > before)
     await here.quiet()
     return here.chat.messages[before].text
@@ -73,6 +73,11 @@ def test_a_reminder_arrives_once_and_asks_no_model(db: SessionDB, home: Path, cl
                 await asyncio.gather(*(tick(here) for _ in range(4)))
                 assert here.chat.chat(OWNER) == ["the pizza"]
                 assert (outcomes(db), only(db).state) == (["answered"], "done")
+                why = await ask(here, "/why", reply_to_message_id=here.chat.messages[-1].id)
+                assert why == (
+                    "This is a reminder (once, Tue 22 Sep 2026 07:20). No model was asked. /cron show"
+                    f" {only(db).id[:6]} shows its runs."
+                )
 
     asyncio.run(go())
 
@@ -91,6 +96,8 @@ def test_a_job_runs_in_a_conversation_of_its_own_and_its_chat_learns_of_it(
                 clock.set(MORNING + 1)
                 await tick(here)
                 assert here.chat.chat(OWNER)[-1] == "[Tell me the weather.]\nRain at noon."
+                why = await ask(here, "/why", reply_to_message_id=here.chat.messages[-1].id)
+                assert why.splitlines()[0].endswith("for Hermes itself (job “Tell me the weather.”)")
                 asked = model.requests[1].json
                 assert [one["role"] for one in asked["messages"]] == ["system", "user"], "it knows nothing of the chat"
                 assert asked["messages"][1]["content"].endswith("Tell me the weather.")

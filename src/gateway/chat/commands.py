@@ -33,6 +33,7 @@ from hermes_agent.commands.base import STAFF, CommandContext, SlashCommand, Surf
 from hermes_agent.text import columns, counted
 from hermes_state.ids import ConversationId
 from hermes_state.turns.inbox import FOR_QUESTION, InboxRow, Outcome
+from hermes_state.turns.jobs import job_of
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
@@ -211,6 +212,8 @@ def _why(chat: ChatCommandContext, wanted: str, policy: authorisation.Policy) ->
         asked = db.inbox.versions(
             platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=replied
         ) if item is None else ()  # fmt: skip
+        if item is not None and (said := _of_job(chat, item)):
+            return said
         turn_id = item.turn_id if item is not None else asked[-1].turn_id if asked else None
         turn = None if turn_id is None else db.turns.get(turn_id)
     else:
@@ -220,6 +223,16 @@ def _why(chat: ChatCommandContext, wanted: str, policy: authorisation.Policy) ->
     if turn is None or not _may_read(chat, turn, policy):
         return "I have no record of how that came about: it is not an answer of mine here, or it is too old."
     return receipt.short_text(receipt.receipt_of(db, turn), staff=chat.person.role in STAFF and chat.private)
+
+
+def _of_job(chat: ChatCommandContext, item: OutboxItem) -> str:
+    """What sent a message for which no model was asked, to the person whose job it was; else empty."""
+    job_id = job_of(item.dedup_key) if item.turn_id is None else ""
+    job = chat.db.jobs.get(job_id) if job_id else None
+    if job is None or job.person_id != chat.person.id:
+        return ""
+    what = "is a reminder" if job.task.get("text") else f"came from the script of “{job.name}”"
+    return f"This {what} ({job.schedule}). No model was asked. /cron show {job.id[:6]} shows its runs."
 
 
 def _may_read(chat: ChatCommandContext, turn: Turn, policy: authorisation.Policy) -> bool:

@@ -188,7 +188,9 @@ def _origin(db: SessionDB, rows: Sequence[Any]) -> str:
     row = rows[-1]
     own = (row.payload or {}).get("own")
     if own:
-        return f"Hermes itself ({own.get('kind') or row.message_id.split(':')[1]})"
+        job = db.jobs.get(str(own.get("job") or ""))
+        about = f" “{brief(job.name, 30)}”" if job is not None else ""
+        return f"Hermes itself ({own.get('kind') or row.message_id.split(':')[1]}{about})"
     typed = row.platform == LOCAL or row.message_id.startswith(BESIDE)
     where = "at a terminal" if typed else f"on {row.platform}"
     return f"{_name(db, row.person_id)} {where}"

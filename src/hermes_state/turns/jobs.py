@@ -301,6 +301,12 @@ def message_id(job_id: str, key: str) -> str:
     return f"{OWN}job:{job_id}:{key}"
 
 
+def job_of(key: str) -> str:
+    """The id of the job in a `message_id`; empty for any other."""
+    begins = f"{OWN}job:"
+    return key[len(begins) :].partition(":")[0] if key.startswith(begins) else ""
+
+
 def _address(found: list[Row], person_id: str | None) -> Address | None:
     if not found:
         return None
