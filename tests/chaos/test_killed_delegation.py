@@ -170,11 +170,22 @@ class Sweep:
         assert len(db.outbox.list()) == (self._work is in_a_gateway), f"point {place}: children write to nobody"
         spent = [db.budgets.used("conversation", one)[1].nano_usd / 1e9 for one in (chat, *(c.id for c in children))]
         assert spent[0] <= LIMIT and max(spent[1:]) <= CHILD_LIMIT and spent[0] >= sum(spent[1:]), f"point {place}"
+        for child, counted in zip(children, spent[1:], strict=True):
+            price = _price(db, child)
+            served = (first + second)[f"{child.goal} 2"]
+            assert 0 < served * price <= counted + 1e-6, f"point {place}: a request that the model got is not counted"
         db.close()
 
 
 def _children(db: SessionDB) -> list[Child]:
     return [child for turn in db.turns.list(limit=50) for child in db.children.of_turn(turn.id)]
+
+
+def _price(db: SessionDB, child: Child) -> float:
+    """The price of a child's one request."""
+    turns = (turn for turn in db.turns.list(limit=50) if turn.conversation_id == child.id)
+    (made,) = (call for turn in turns for call in db.model_calls.of_turn(turn.id))
+    return made.cost_usd or 0.0
 
 
 def _left(address: Any) -> Left:
