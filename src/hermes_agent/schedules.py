@@ -275,7 +275,7 @@ def _no_date_in(rest: str, said: str, *, at_end: bool) -> None:
     if found:
         raise _Wrong(
             f"is {found[0]!r} a part of the time {said[:60]!r}?",
-            hint="Then write: tomorrow at 8 to TEXT.",
+            hint="Then put it first, as in: tomorrow at 8 to TEXT. Else begin the text with another word.",
         )
 
 

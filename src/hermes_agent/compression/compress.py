@@ -113,7 +113,9 @@ async def _once(job: Compression) -> CompressionOutcome:
     if plan is None:
         said = _NOTHING if job.force or job.must else ""
         return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
-    made = _Summary(None) if plan.middle else _Summary("")
+    # Without a call now: the reason is that of the last failure.
+    before_now = str((cooling or {}).get("error") or "the last attempts failed")
+    made = _Summary(None, before_now if cooling or streak else "no call was left") if plan.middle else _Summary("")
     if plan.middle and mode == "summarise":
         made = await _ask_for_summary(job, plan)
     if made.text is None and not job.must and policy.gives_up(window, made.kind):

@@ -251,8 +251,13 @@ def test_what_does_not_fit_is_made_to_fit_without_a_summariser(db: SessionDB, ch
     assert (outcome.kind, outcome.fallback) == ("rotated", True)
     assert outcome.after_tokens <= outcome.before_tokens * 6 // 10
     model = Summariser()
-    second = compress(db, tip(db), model, must=True, calls_left=0)
+    second = compress(db, tip(db), model, must=True)
     assert (second.kind, second.summary_calls, model.asked) == ("rotated", 0, [])
+    assert second.reason == outcome.reason != "", (
+        "the person is told why, also while Hermes waits before it tries again"
+    )
+    third = compress(db, tip(db), model, must=True, calls_left=0)
+    assert (third.kind, third.summary_calls, model.asked) == ("rotated", 0, [])
 
 
 def test_a_home_that_wants_no_summary_without_a_model_gets_none(db: SessionDB, chat: SessionId) -> None:
