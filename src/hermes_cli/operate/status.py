@@ -159,6 +159,11 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
             {"id": one.id, "text": redacted(str(one.call.get("text") or "")), "expires_at": one.expires_at}
             for one in db.approvals.pending()
         ]
+        if dead := db.outbox.dead_count():
+            undelivered = (
+                f"{text.counted(dead, 'message')} could not be delivered; hermes outbox list --stuck shows why"
+            )
+            facts["warnings"].append(undelivered)
         facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
         used = db.budgets.used("day")[1]
         facts["budget"] = [_spent(one, used.of(one["unit"])) for one in facts["budget"]]

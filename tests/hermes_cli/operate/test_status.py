@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.conftest import Run
+from tests.support.stores import transact
 
 from gateway import status
 from hermes_cli.framework import store
 from hermes_config import config
+from hermes_state.turns.outbox import NewOutboxItem
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +57,16 @@ def test_an_open_question_is_shown_wherever_it_was_asked(run: Run, home: Path) -
 def test_a_long_name_does_not_run_into_its_value(run: Run, home: Path) -> None:
     config.set_value("budget.day.tokens", 30_000)
     assert "budget.day.tokens  30,000 tokens left today" in run("status").out
+
+
+def test_a_message_that_could_not_be_delivered_is_a_warning(run: Run, home: Path) -> None:
+    assert run("chat", "-q", "hello there", "--model", "demo").code == 0
+    with store.open_store() as db:
+        db.outbox.enqueue(NewOutboxItem(dedup_key="one", platform="telegram", chat_id="42", payload={"text": "hi"}))
+        (item,) = transact(db.outbox.claim_due_in, sender="a")
+        transact(db.outbox.close_in, item, "failed", error="blocked")
+    said = "1 message could not be delivered; hermes outbox list --stuck shows why"
+    assert re.search(rf"^warning +{said}$", run("status").out, re.MULTILINE)
 
 
 def test_a_limit_is_told_before_the_first_conversation(run: Run, home: Path) -> None:
