@@ -25,7 +25,7 @@ _KINDS: dict[ErrorKind, tuple[str, str]] = {
     "auth": ("refused the key", "{key}"),
     "billing": (
         "refused the call: the account has no credit left",
-        "Add credit at the provider, or choose another model with --model.",
+        "Add credit at the provider, or choose another model with /model (--model at a shell).",
     ),
     "rate_limit": ("asks to slow down", _FALLBACK),
     "overloaded": ("is overloaded", _FALLBACK),
@@ -37,9 +37,9 @@ _KINDS: dict[ErrorKind, tuple[str, str]] = {
     "bad_request": ("did not accept the request", ""),
     "model_not_found": (
         "does not know the model",
-        "Check model.default and model.base_url, or choose another with --model.",
+        "Check model.default and model.base_url, or choose another with /model (--model at a shell).",
     ),
-    "policy": ("refused the content", "Say it differently, or choose another model with --model."),
+    "policy": ("refused the content", "Say it differently, or choose another model with /model (--model at a shell)."),
     "network": ("could not be reached", ""),
     "timeout": ("did not answer in time", "Try again."),
     "server": ("had an internal error", "Try again{wait}."),
