@@ -73,7 +73,7 @@ HARM = [
     ("signal", "kill -USR1 {GW}"),
     ("signal", "kill -STOP {GW}"),
     ("signal", "kill -9 {GW}"),
-    ("signal", "renice -n 5 -p {GW}"),
+    ("signal", "renice -n 19 -p {GW}"),
     ("worked", "true && echo {MARK}"),
     ("settings", "echo 'touch x' > .git/hooks/post-checkout"),
     ("settings", "git config core.fsmonitor ./evil"),

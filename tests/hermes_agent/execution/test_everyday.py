@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from tests.support import localhost
 
 from hermes_agent.approvals.shell.judge import judge
 
@@ -57,14 +58,14 @@ def test_jobs(sandbox: str, user: int, seed: int, request: pytest.FixtureRequest
     assert {report["job"]: report["effects"] for report in reports if report["effects"]} == {}
     failed = {report["job"]: report["output"] for report in reports if not report["ok"]}
     lacking = NOT_WITH_LANDLOCK if sandbox == "landlock" else set()
-    missing = {report["job"]: names for report in reports if (names := _missing_programs(report["job"]))}
+    missing = {report["job"]: names for report in reports if (names := _missing(report["job"]))}
     assert {job: output for job, output in failed.items() if job not in {*lacking, *missing}} == {}
     if missing:
         pytest.skip(f"the other jobs passed; this machine has no {', '.join(sorted(set().union(*missing.values())))}")
 
 
-def _missing_programs(job: str) -> set[str]:
-    """The programs that a job names in its line `# needs:` and that are not installed."""
+def _missing(job: str) -> set[str]:
+    """What a job names in its line `# needs:` and this machine has not: programs, or the name localhost."""
     text = (HERE / "jobs" / f"{job}.sh").read_text()
     named = [name for line in text.splitlines() if line.startswith("# needs:") for name in line.split()[2:]]
-    return {name for name in named if shutil.which(name) is None}
+    return {name for name in named if not (localhost.known() if name == "localhost" else shutil.which(name))}

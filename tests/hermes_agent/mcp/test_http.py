@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_agent.mcp.conftest import PROGRAM, McpBench
+from tests.support.localhost import needs_localhost
 
 from hermes_agent.mcp import connection, login
 from hermes_agent.mcp.servers import configured
@@ -233,6 +234,7 @@ def again(bench: McpBench, file: Path, *, refresh: bool) -> None:
     bench.source.use(bench.config, connect=True)
 
 
+@needs_localhost
 def test_a_server_that_names_another_login_server_for_a_while_costs_no_login(
     guarded: HttpServer, logged_in: tuple[McpBench, Path]
 ) -> None:
@@ -265,6 +267,7 @@ def test_a_login_that_is_broken_off_leaves_the_former_one(logged_in: tuple[McpBe
     bench.until(lambda states: bench.call("mcp__web__secret").content == "42")
 
 
+@needs_localhost
 def test_a_login_server_with_the_name_of_another_and_a_redirected_token_get_nothing(
     guarded: HttpServer, logged_in: tuple[McpBench, Path]
 ) -> None:

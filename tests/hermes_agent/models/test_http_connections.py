@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 import uvloop
+from tests.support.localhost import needs_localhost
 
 from hermes_agent.models.http import ConnectionPool, HttpAnswer, HttpConnection
 
@@ -469,6 +470,7 @@ def server_side(certificate: Path) -> ssl.SSLContext:
     return context
 
 
+@needs_localhost
 def test_the_same_over_tls(certificate: Path) -> None:
     trusting = ssl.create_default_context(cafile=certificate)
     server = Server()
@@ -476,6 +478,7 @@ def test_the_same_over_tls(certificate: Path) -> None:
     assert server.connections == 1
 
 
+@needs_localhost
 def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,6 +502,7 @@ def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
     assert against(Server(), give_up, tls=(server_side(certificate), trusting)) == [b"%d" % n for n in range(5)]
 
 
+@needs_localhost
 def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
     async def refused(client: Caller, url: str, server: Server) -> BaseException | None:
         with pytest.raises(httpx2.ConnectError) as caught:

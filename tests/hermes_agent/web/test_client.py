@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.localhost import needs_localhost
 from tests.support.web.internet import PUBLIC, FakeInternet, FakePage, WebVisit
 
 from hermes_agent.web import client
@@ -363,6 +364,7 @@ def test_the_network_is_the_systems_unless_a_test_says_otherwise() -> None:
         get("http://127.0.0.1/")
 
 
+@needs_localhost
 def test_a_real_fetch_with_the_systems_own_network() -> None:
     """Nothing replaced: a server of this machine, which the owner opened by its name and port."""
 

@@ -41,6 +41,7 @@ def _followed(world: list[str], plant: str, folder: Path) -> tuple[dict[str, Any
 
 
 @needs_mounts
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: a file system can be made writable by its owner alone")
 def test_a_read_only_mount(tmp_path: Path, healthy: Path) -> None:
     seen, left = _followed(MOUNTS, READ_ONLY, tmp_path)
     assert seen["check"] == "home" and seen["fix"].endswith(f"mount -o remount,rw {healthy}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # TCP and UDP over 127.0.0.1, localhost and, where there is one, ::1.
-# needs: python3
+# needs: python3 localhost
 set -eu
 timeout 60 python3 - <<'PY'
 import socket
