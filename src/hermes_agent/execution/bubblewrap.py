@@ -81,7 +81,9 @@ def argv(
     # /dev itself is a tmpfs without a size, so nothing may be written to it; its devices and folders stay usable.
     made += ["--dev", "/dev", "--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
     made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
-    if not any(is_below(path, ["/var/tmp"]) for path in (*view.read, *view.write)):
+    if any(is_below(path, ["/var/tmp"]) for path in (*view.read, *view.write)):
+        made += ["--perms", "1777", "--size", size, "--tmpfs", "/var/tmp"]
+    else:
         made += ["--symlink", "/tmp", "/var/tmp"]
     outer, inner = _mounts(view, empty, size)
     made += [*outer, BINDS, *inner]

@@ -90,6 +90,14 @@ def test_a_command_works_in_its_workspace_and_nowhere_else(world: World) -> None
     assert list(outside.iterdir()) == []
 
 
+def test_a_workspace_below_var_tmp_leaves_the_rest_of_it_private_and_writable(world: World) -> None:
+    if world.sandbox == "landlock":
+        pytest.skip("Landlock makes no folder private: commands have TMPDIR")
+    ended = world.run("echo in > here; echo out > /var/tmp/hermes-test-file; cat here /var/tmp/hermes-test-file")
+    assert ended.output == "in\nout\n"
+    assert not Path("/var/tmp/hermes-test-file").exists()
+
+
 def test_secrets_are_hidden_wherever_they_lie(world: World) -> None:
     for name in (".env", "sub/prod.env", "sub/deep/id_rsa", ".ssh/config"):
         path = world.workspace / name
