@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from hermes_state.errors import OutcomeUnknown, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost
+from hermes_state.errors import PASSING
 from hermes_state.storage.writer import queued
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def written(
     for tries in itertools.count(1):
         try:
             return await queued(db.engine, write, no_savepoint=True, patience=patience)
-        except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
+        except PASSING as error:
             extra = {"action": "store_trouble", "trace_id": trace_id}
             _log.warning("cannot store %s yet: %s", what, error.one_line(), extra=extra)
         await asyncio.sleep(pause_after(tries, first=0.1, longest=5.0))

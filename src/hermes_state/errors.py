@@ -129,6 +129,10 @@ class OutcomeUnknown(StateError):
     """The connection broke during the commit; nobody knows whether the write was stored."""
 
 
+PASSING = (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown)
+"""What a store has that is busy, full or away: the same write may succeed later."""
+
+
 class HeadMoved(StateError):
     """Another writer changed the conversation meanwhile; nothing was changed."""
 

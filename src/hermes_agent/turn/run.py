@@ -26,7 +26,7 @@ from hermes_agent.turn.result import Spent, TurnOutcome
 from hermes_agent.turn.state import TurnRun
 from hermes_config.errors import HermesError
 from hermes_state.conversations import origins
-from hermes_state.errors import StaleFence
+from hermes_state.errors import PASSING, StaleFence
 from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.people.usage import Used
 from hermes_state.turns.turns import EndState
@@ -73,7 +73,7 @@ async def recover(turn: TurnRun) -> dict[str, Any] | None:
     died = await asyncio.to_thread(db.turns.deaths, unfinished, unfinished.attempt - 1)
     if died.blamed >= most or died.all >= most * _UNSURE:
         said = (
-            f"This turn was given up: the process was lost {died.all} times while it ran. To try again, send it again."
+            f"This turn was given up: its process or the database was lost {died.all} times. To try again, resend it."
         )
         reply = turn.reply_for("given_up", _ended(turn, said, "given_up", partial=True))
         await recovery.close(db, journal, "given_up", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
@@ -130,6 +130,8 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
         await _cancelled(turn, "cancelled", turn.model.spent.used())
         raise
     except HermesError as error:
+        if isinstance(error, PASSING) and turn.request is not None and turn.request.route is not None:
+            raise  # the turn stays open, and its lane recovers it once the store works
         local = turn.setup.platform in LOCAL_SOURCES
         said, kind = error.one_line() if local else error.in_chat(), type(error).__name__
         if not local:  # a chat gets a shorter message
