@@ -178,7 +178,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
     facts["jobs"] = jobs
     facts["servers"] = _take_servers(target, ask=not args.yes) if "servers" in choice.taken else []
     folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-    write.keep(folder, found, facts)
+    write.keep(folder, found, done, facts)
     return facts | {"report": str(folder)}
 
 

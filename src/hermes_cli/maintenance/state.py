@@ -212,7 +212,7 @@ def _upgraded(upgraded: Upgraded) -> CommandAnswer:
         upgraded.found.source = opened
         facts = write.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-        write.keep(folder, upgraded.found, facts)
+        write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
     brought = facts["brought"]
     database, copy = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))

@@ -72,6 +72,13 @@ SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
 
+-- name: make_table @sqlite
+-- A table that Hermes does not use, under its own name and columns, without constraints.
+CREATE TABLE {table} ({columns})
+
+-- name: fill_table @sqlite
+INSERT INTO {table} VALUES ({columns})
+
 -- name: count_homeless
 SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id)
 

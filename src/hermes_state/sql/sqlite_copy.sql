@@ -6,10 +6,6 @@ SELECT type, name, sql FROM sqlite_schema
 -- name: tables @sqlite
 SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name
 
--- name: shadow_tables @sqlite
--- The tables in which a virtual table stores its data.
-SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'shadow'
-
 -- name: columns @sqlite
 SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?)
 

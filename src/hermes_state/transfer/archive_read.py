@@ -30,8 +30,6 @@ _OTHER_SCOPE = {
     "store": ("this archive holds conversations, not a whole store", "hermes sessions import"),
     "conversations": ("this is a backup of a whole store", "hermes backup restore"),
 }
-_OF_0_1 = ("kept_columns.jsonl", "kept_rows.jsonl")
-"""Files with data of other programs, which archives of 0.1 may have and nothing reads."""
 _LARGEST = sys.float_info.max
 _IDS = ("root_id", "session_id")  # they are in an index, whose entries have a size limit
 _LINE_FACTOR = 8  # JSON may need more bytes for a character than the text itself
@@ -98,7 +96,7 @@ class ArchiveFile:
 
     def verify(self) -> None:
         """Read everything once; raise `ArchiveRefused` at the first fault."""
-        names = [table.name for table in tables.every()]
+        names = [table.name for table in (*tables.every(), *tables.KEPT)]
         if self.scope == "conversations":
             _read_all(self.conversations())
             names = ["people", "identities", "routes"]
@@ -167,7 +165,7 @@ class ArchiveFile:
     def _check_names(self) -> None:
         """After the version check: a newer format may have unknown files, and the version is then the better error."""
         names = self._zip.namelist()
-        known = {archive_write.MANIFEST, *_OF_0_1, *(f"{table.name}.jsonl" for table in tables.every())}
+        known = {archive_write.MANIFEST, *(f"{table.name}.jsonl" for table in (*tables.every(), *tables.KEPT))}
         for name in names:
             if name not in known or names.count(name) > 1:
                 raise self._refusal(f"it holds an unexpected file: {name[:80]!r}")

@@ -33,7 +33,7 @@ from hermes_state.storage import schema, sqlite
 from hermes_state.storage.base import Store
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
 from hermes_state.storage.sqlite_errors import translated
-from hermes_state.transfer import copy_all, home_backup, sqlite_copy, tables
+from hermes_state.transfer import copy_all, home_backup, kept, sqlite_copy, tables
 
 FOLDER = "backups"
 AUTOMATIC = "auto-"
@@ -81,7 +81,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
         raise UsageError("there is no such folder", where=str(path.parent))
     if path.suffix == ".zip":
         copy_all.export_store(store, path, progress=progress)
-        return replace(verify(path, limits=store.limits), left=store.engine.read(copy_all.not_copied))
+        return replace(verify(path, limits=store.limits), left=store.engine.read(kept.not_copied))
     if not isinstance(store.engine, SqliteEngine):
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
     with sqlite_copy.reading(store.engine.path) as source:

@@ -5,8 +5,8 @@ target holds the whole store or nothing, and a kill or an error in between costs
 assigns (message ids, the order of the inbox) continue where the source stopped. A move also reads every row back and
 compares it by value before it commits; the source is only read.
 
-Derived data is not copied: the target builds its own search index. Nor are tables of other programs (`not_copied`).
-Writes to the source during a move are not prevented; the result reports them.
+Derived data is not copied: the target builds its own search index. Columns and tables of hermes-agent that an import
+kept beside our rows are copied (`kept`). Writes to the source during a move are not prevented; the result reports them.
 
 An archive of the whole store is the backup of a PostgreSQL store, and moves any store as one file. Unlike an export it
 contains the store's credentials and work in progress, so it is as private as the database itself.
@@ -23,7 +23,7 @@ from typing import Any
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Row, Store
-from hermes_state.transfer import archive_write, sqlite_copy, tables
+from hermes_state.transfer import archive_write, kept, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 from hermes_state.transfer.archive_write import Progress
 from hermes_state.transfer.tables import Table
@@ -58,11 +58,14 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
             steps.begin(2 * sum(counts.values()))
             numbers = {table.name: tables.last_number(theirs, table) for table in tables.every() if table.numbered}
             _fill(ours, target.where, lambda table: tables.rows(theirs, table), numbers, steps)
+            kept.fill(ours, lambda table: kept.rows(theirs, table), steps.add)
             for table in tables.every():
                 verify(table, tables.rows(theirs, table), tables.rows(ours, table), steps.add)
+            for table in kept.EVERY:
+                verify(table, kept.rows(theirs, table), kept.rows(ours, table), steps.add)
 
         target.write(copy)
-        return counts, _mark(theirs), not_copied(theirs)
+        return counts, _mark(theirs), kept.not_copied(theirs)
 
     try:
         copied, before, left = source.read(run, snapshot=True)
@@ -88,6 +91,9 @@ def export_store(store: Store, path: Path, *, progress: Progress | None = None) 
 
         for table in tables.every():
             yield table.name, lines(table, tables.rows(conn, table))
+        for table in kept.EVERY:
+            if kept.count(conn, table):
+                yield table.name, lines(table, kept.rows(conn, table))
 
     return archive_write.write(store, path, "store", files)
 
@@ -97,7 +103,7 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
     with ArchiveFile(path, store.limits) as source:
         source.require_scope("store")
         source.verify()
-        counts = {table.name: source.rows_in(table.name) for table in tables.every()}
+        counts = {name.removesuffix(".jsonl"): promise["rows"] for name, promise in source.manifest["files"].items()}
         numbers = {table.name: source.last_number(table.name) for table in tables.every() if table.numbered}
         steps = _Steps(progress)
 
@@ -107,6 +113,7 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
         def run(conn: Connection) -> None:
             steps.begin(sum(counts.values()))
             _fill(conn, store.engine.where, rows, numbers, steps)
+            kept.fill(conn, rows, steps.add)
 
         store.engine.write(run)
     return counts
@@ -145,17 +152,8 @@ def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Ca
 
 
 def _counts(conn: Connection) -> dict[str, int]:
-    return {table.name: tables.count(conn, table.name) for table in tables.every()}
-
-
-def not_copied(conn: Connection) -> dict[str, int]:
-    """Rows of tables that are not ours, by table."""
-    known = tables.LOCAL | {table.name for table in tables.every()}
-    if conn.dialect == "sqlite":
-        known |= {row[0] for row in conn.rows(sqlite_copy.Q.shadow_tables)}
-    found = [name for name in tables.present(conn) if name not in known and not name.startswith("sqlite_")]
-    counts = {name: tables.count(conn, name) for name in found}
-    return {name: rows for name, rows in counts.items() if rows}
+    counts = {table.name: tables.count(conn, table.name) for table in tables.every()}
+    return counts | {table.name: rows for table in kept.EVERY if (rows := kept.count(conn, table))}
 
 
 def _mark(conn: Connection) -> list[int]:

@@ -153,7 +153,7 @@ def foreign_objects(conn: Connection) -> ForeignObjects:
 def _is_plain(name: str, table: object) -> bool:
     """Whether a table cannot affect our rows: it is not virtual, and names none of them.
 
-    Imports of 0.1 created `kept_columns`, whose rows are deleted with ours.
+    An import creates `kept_columns`, whose rows are deleted with ours.
     """
     return isinstance(table, tuple) and (not table[1] or name == "kept_columns")
 

@@ -73,7 +73,19 @@ def every() -> tuple[Table, ...]:
 
 @functools.cache
 def named(name: str) -> Table:
-    return next(table for table in every() if table.name == name)
+    return next(table for table in (*every(), *KEPT) if table.name == name)
+
+
+def _kept(name: str, /, **columns: str) -> Table:
+    described = (TableColumn(one, kind.rstrip("?"), not kind.endswith("?"), None) for one, kind in columns.items())
+    return Table(name, tuple(described), key=(), links=(), numbered=False)
+
+
+KEPT = (
+    _kept("kept_columns", session_id="TEXT?", message_id="INTEGER?", name="TEXT", value="TEXT"),
+    _kept("kept_rows", table_name="TEXT", columns="TEXT", row_values="TEXT"),
+)
+"""Not of our schema: see `kept`."""
 
 
 def _described(raw: Any, name: str, text: str) -> Table:
@@ -147,7 +159,7 @@ def link(conn: Connection, table: Table, found: Sequence[Row]) -> None:
 
 
 def count(conn: Connection, name: str) -> int:
-    """The number of rows of a table; its name may be another program's."""
+    """The number of rows of a table; its name may come from an import."""
     return int(scalar(conn.rows(" ".join(("SELECT count(*) FROM", quoted(name))))))
 
 

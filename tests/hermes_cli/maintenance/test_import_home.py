@@ -90,6 +90,7 @@ def test_everything_comes_over_privately_and_what_is_broken_is_kept_aside(theirs
     facts = read_json(hermes("import", "hermes", theirs, "--yes", "--take", "all", "--json"))
     assert facts["brought"]["sessions"] == 2
     assert facts["brought"]["messages"] == 6
+    assert facts["brought"]["tables"] == {"delivery_obligations": 1}
     assert (home / "config.yaml").read_bytes() == (theirs / "config.yaml").read_bytes()
     assert (home / ".env").read_text() == "TELEGRAM_BOT_TOKEN=hunter2\n"
     assert (home / "SOUL.md").read_text() == "kind"
@@ -101,8 +102,6 @@ def test_everything_comes_over_privately_and_what_is_broken_is_kept_aside(theirs
     aside = json.loads((report / "set-aside.json").read_text())
     assert aside == {"sessions.json": {"broken": {"session_id": "chat"}}}
     assert json.loads((report / "lost-messages.jsonl").read_text())["content"] == "whose am I"
-    (table,) = report.glob("table-*-delivery_obligations.jsonl")
-    assert json.loads(table.read_text()) == {"obligation_id": "o1", "content": "owed"}
     for path in home.rglob("*"):
         wanted = 0o700 if path.is_dir() or path.name == "run.sh" else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == wanted, path
@@ -122,10 +121,12 @@ def test_a_second_run_doubles_nothing_and_leaves_your_files_alone(theirs: Path, 
     db.close()
 
 
-def test_it_comes_over_into_postgresql(theirs: Path, home: Path, stores: Any) -> None:
+def test_on_postgresql_tables_without_a_place_are_kept_beside(theirs: Path, home: Path, stores: Any) -> None:
     url = stores.postgresql()
     facts = read_json(hermes("import", "hermes", theirs, "--yes", "--json", HERMES_DATABASE_URL=url))
     assert facts["brought"]["messages"] == 6
+    (table,) = Path(facts["report"]).glob("table-*-delivery_obligations.jsonl")
+    assert json.loads(table.read_text()) == {"obligation_id": "o1", "content": "owed"}
     assert not (home / "state.db").exists()
     stores.discard(url)
 

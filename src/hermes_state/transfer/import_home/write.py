@@ -9,14 +9,13 @@ Sessions that the store already has stay unchanged; `compare` finds those that d
 
 `keep` saves the report and the rows that could not be stored in `<home>/import/<stamp>/`: `report.json`,
 `set-aside.json` (damaged entries), `lost-messages.jsonl` (messages whose session is missing) and one `.jsonl` for each
-table that Hermes does not know, and for the unknown columns of the two that it does. All of it is private (0600), and
-none of it holds a credential of a routing entry.
+table that the store cannot hold. All of it is private (0600), and none of it holds a credential of a routing entry.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,20 @@ from hermes_config.home import private_open
 from hermes_state import columns
 from hermes_state.conversations import chain, delete, sessions
 from hermes_state.people import people
-from hermes_state.storage.base import Connection, Row, Store, insert_statement, put, scalar
+from hermes_state.storage.base import Connection, Store, insert_statement, put, scalar
 from hermes_state.storage.statements import Queries
+from hermes_state.transfer import kept, tables
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import HomeFile
 from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import HomeDatabase
+from hermes_state.transfer.tables import quoted
 
 Q = Queries("import_home")
-_BROUGHT = ("sessions", "conversations", "messages", "offset", "routes", "routes_kept", "people")
+_BROUGHT = (
+    "sessions", "conversations", "messages", "offset", "routes", "routes_kept", "people", "tables", "columns",
+)  # fmt: skip
 _SAID = {"offset": "messages_renumbered_by"}
 Tick = Callable[[int, int | None], None]
 
@@ -51,6 +54,8 @@ class ImportOutcome:
     routes_kept: int = 0
     """Routes that our store already had, which stay."""
     people: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+    columns: int = 0
     skipped: list[str] = field(default_factory=list)
     titles_taken: list[str] = field(default_factory=list)
     cut: dict[str, str] = field(default_factory=dict)
@@ -132,8 +137,11 @@ class _ImportTransaction:
         source = self._found.source
         if source is not None:
             self._messages(source)
+            self._extra_columns(source)
             self._usage(source)
             self._named_values_and_locks(source)
+            if self._conn.dialect == "sqlite":
+                self._tables(source)
         for root in {root for root in family.roots.values() if root not in self._fresh}:
             chain.settle(self._conn, root)
         if routes:
@@ -201,6 +209,23 @@ class _ImportTransaction:
             if self._tick is not None:
                 self._tick(seen, source.message_count)
 
+    def _extra_columns(self, source: HomeDatabase) -> None:
+        """Store unknown columns beside their rows."""
+        found: list[tuple[Any, ...]] = []
+        names = self._found.extra_columns.get("sessions", [])
+        for one, *extra in source.rows("sessions", ("id", *names)) if names else ():
+            if one in self._fresh:
+                found += [(one, None, *pair) for pair in _named(names, extra)]
+        names = self._found.extra_columns.get("messages", [])
+        for batch in source.messages(("id", "session_id", *names)) if names else ():
+            for one, session_id, *extra in batch:
+                if session_id in self._fresh:
+                    found += [(None, one + self._done.offset, *pair) for pair in _named(names, extra)]
+        if found:
+            kept.make_columns(self._conn)
+            self._conn.many(kept.Q.insert_column, found)
+        self._done.columns = len(found)
+
     def _usage(self, source: HomeDatabase) -> None:
         if source.version >= 20 and "session_model_usage" in source.tables:
             rows = source.rows("session_model_usage", tuple(row_mapping.USAGE))
@@ -220,6 +245,19 @@ class _ImportTransaction:
                 if row[0] in self._fresh and columns.to_epoch(row[3], 0.0) > self._now:
                     put(self._conn, "compression_locks", dict(zip(names, row, strict=True)))
 
+    def _tables(self, source: HomeDatabase) -> None:
+        """Store unknown tables under their own names (SQLite; elsewhere `keep` writes them to files)."""
+        ours = tables.present(self._conn)
+        for table, count in self._found.extra_tables.items():
+            if table in ours or not count:
+                continue
+            kinds = source.tables[table]
+            declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in kinds.items())
+            self._conn.run(Q.make_table.on(quoted(table)).sqlite.replace("{columns}", declared))
+            fill = Q.fill_table.on(quoted(table)).sqlite.replace("{columns}", ", ".join("?" for _ in kinds))
+            self._conn.many(fill, source.rows(table, tuple(kinds)))
+            self._done.tables[table] = count
+
     def _routes(self) -> None:
         for route in self._found.routes:
             # The session may have been compressed here since: the route leads to its newest segment.
@@ -234,36 +272,44 @@ class _ImportTransaction:
             self._done.routes_kept += 1 - added
 
 
+def _named(names: list[str], extra: list[Any]) -> Iterator[tuple[str, str]]:
+    """(column, value as JSON) of the columns with a value."""
+    for name, value in zip(names, extra, strict=True):
+        if value is not None:
+            yield name, columns.scrub(json.dumps(value.hex() if isinstance(value, bytes) else value))
+
+
+def _affinity(declared: str) -> str:
+    """One of SQLite's five type names for a declared type."""
+    upper = declared.upper()
+    for part, word in (("INT", "INTEGER"), ("CHAR", "TEXT"), ("CLOB", "TEXT"), ("TEXT", "TEXT"), ("BLOB", "BLOB")):
+        if part in upper:
+            return word
+    return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC" if upper else "BLOB"
+
+
 # -- files beside the store, and the report ----------------------------------------------------------------------------
 
 
-def keep(folder: Path, found: HomeScan, report: dict[str, Any]) -> None:
-    """Write the files that have content."""
+def keep(folder: Path, found: HomeScan, done: ImportOutcome, report: dict[str, Any]) -> list[Path]:
+    """Write the files that have content; returns their names."""
     folder.mkdir(mode=0o700, parents=True)
+    written = []
     if found.set_aside:
-        _write(folder / "set-aside.json", [json.dumps(found.set_aside, ensure_ascii=True, indent=1)])
+        written.append(_write(folder / "set-aside.json", [json.dumps(found.set_aside, ensure_ascii=True, indent=1)]))
     source = found.source
-    if source is not None:
-        for name, columns, rows in _not_stored(found, source):
-            _write(folder / f"{name}.jsonl", (_line(columns, row) for row in rows))
-    _write(folder / "report.json", [json.dumps(report, ensure_ascii=True, indent=1)])
-
-
-def _not_stored(found: HomeScan, source: HomeDatabase) -> Iterator[tuple[str, Sequence[str], Iterable[Row]]]:
-    """(name of a file, columns, rows) of everything in the database that has no place in ours."""
-    if found.lost_messages:
+    if source is not None and found.lost_messages:
         lost = (row for batch in source.messages(row_mapping.MESSAGE) for row in batch if row[1] not in found.sessions)
-        yield "lost-messages", row_mapping.MESSAGE, lost
-    for table, extra in found.extra_columns.items():
-        names = ("id", *extra)
-        batches = source.messages(names) if table == "messages" else [source.rows(table, names)]
-        nothing = (None,) * len(extra)
-        yield f"columns-{table}", names, (row for batch in batches for row in batch if row[1:] != nothing)
-    for number, (table, count) in enumerate(found.extra_tables.items()):
-        if count:
-            plain = "".join(char if char.isalnum() or char == "_" else "-" for char in table)[:60]
+        lines = (_line(row_mapping.MESSAGE, row) for row in lost)
+        written.append(_write(folder / "lost-messages.jsonl", lines))
+    for number, (table, count) in enumerate(found.extra_tables.items() if source is not None else ()):
+        if count and table not in done.tables and source is not None:
             names = tuple(source.tables[table])
-            yield f"table-{number}-{plain}", names, source.rows(table, names)
+            plain = "".join(char if char.isalnum() or char == "_" else "-" for char in table)[:60]
+            name = f"table-{number}-{plain}.jsonl"
+            written.append(_write(folder / name, (_line(names, row) for row in source.rows(table, names))))
+    written.append(_write(folder / "report.json", [json.dumps(report, ensure_ascii=True, indent=1)]))
+    return written
 
 
 def _line(names: Iterable[str], row: Iterable[Any]) -> str:
@@ -271,9 +317,10 @@ def _line(names: Iterable[str], row: Iterable[Any]) -> str:
     return json.dumps(dict(zip(names, plain, strict=True)), ensure_ascii=True)
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
+def _write(path: Path, lines: Iterable[str]) -> Path:
     with private_open(path, "x") as file:
         file.writelines(f"{line}\n" for line in lines)
+    return path
 
 
 def facts(

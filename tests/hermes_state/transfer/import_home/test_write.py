@@ -247,28 +247,30 @@ def test_messages_without_a_session_are_reported_and_the_rest_comes(db: SessionD
     assert done.cut == {"b": "its parent never is missing"}
 
 
-def test_unknown_columns_and_tables_are_kept_in_files(db: SessionDB, tmp_path: Path) -> None:
+def test_unknown_columns_and_tables_are_kept_and_columns_go_with_their_row(
+    db: SessionDB, engine: str, tmp_path: Path
+) -> None:
     made = OldHome(tmp_path / "made")
     made.extra_column("sessions", "mood")
     made.extra_column("messages", "weather")
     made.session("a", mood="merry")
-    made.message("a", "user", "hello", weather=0)
-    made.message("a", "assistant", "hi")
+    made.message("a", "user", "hello", weather=21.5)
     made.db.execute('CREATE TABLE "odd ""name" (id INTEGER PRIMARY KEY, note VARCHAR(9))')
     made.db.execute('INSERT INTO "odd ""name" VALUES (7, \'kept\')')
-    home = source.find(made.close())
-    assert home.database is not None
-    with source.HomeDatabase(home.database) as opened:
-        found = scan.scan_home(home, opened)
-        write.write_home(db, found)
-        write.keep(tmp_path / "kept", found, {})
-    files = {file.name: file.read_text().splitlines() for file in (tmp_path / "kept").iterdir()}
-    assert {name: list(map(json.loads, lines)) for name, lines in files.items()} == {
-        "columns-sessions.jsonl": [{"id": "a", "mood": "merry"}],
-        "columns-messages.jsonl": [{"id": 1, "weather": 0}],
-        "table-0-odd--name.jsonl": [{"id": 7, "note": "kept"}],
-        "report.json": [{}],
-    }
+    found, done = bring(db, made.close())
+    kept = "SELECT session_id, message_id, name, value FROM kept_columns ORDER BY name"
+    assert db.engine.read(lambda conn: conn.rows(kept)) == [
+        ("a", None, "mood", '"merry"'),
+        (None, 1, "weather", "21.5"),
+    ]
+    assert found.extra_tables == {'odd "name': 1}
+    if engine == "sqlite":
+        assert done.tables == {'odd "name': 1}
+        assert db.engine.read(lambda conn: conn.rows('SELECT id, note FROM "odd ""name"')) == [(7, "kept")]
+    else:
+        assert done.tables == {}
+    db.delete_session("a")
+    assert db.engine.read(lambda conn: conn.rows(kept)) == []
 
 
 # Conversations
