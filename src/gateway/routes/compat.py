@@ -72,7 +72,11 @@ class SessionStore(RouteStore):
 
     def has_any_sessions(self) -> bool:
         """Whether there was a session before the current one."""
-        return self._with_db().session_count() > 1
+        return (len(self._entries) if self._db is None else self._db.session_count()) > 1
+
+    def _should_reset(self, entry: SessionEntry, source: SessionSource) -> str | None:
+        """Why the next message of the route starts a new conversation by its rule: `idle`, `daily` or None."""
+        return self._due(entry, at_message=False)
 
     def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:
         """`/resume`: let the route lead to another conversation and reopen it; None when there is no such route."""
@@ -84,6 +88,8 @@ class SessionStore(RouteStore):
             entry = self.fresh_entry(known.origin, session_key, self._now())
             entry.session_id = target_session_id
             entry.display_name, entry.platform, entry.chat_type = known.display_name, known.platform, known.chat_type
+            if self._db is None:
+                return self._put_plain(entry)
             self.lead_to(session_key, target_session_id, entry)
             return self._entries[session_key]
 

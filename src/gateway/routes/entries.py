@@ -1,8 +1,9 @@
 """`RouteEntries`: the routes of a sessions folder as a dictionary of `SessionEntry`, over the store's rows.
 
 A look-up by key is one indexed read and iterating is a query in pages, so the cost does not depend on the number of
-routes. All holders of an entry share one object; a look-up updates it from the row. `save` writes only the entries and
-fields that differ from the store. An entry with unsaved changes is never dropped.
+routes. All holders of an entry share one object, which a look-up updates from the row, until the route leads to another
+conversation: that one has an object of its own. `save` writes only the entries and fields that differ from the store.
+An entry with unsaved changes is never dropped.
 """
 
 from __future__ import annotations
@@ -91,18 +92,19 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
     # -- between rows and objects ------------------------------------------------------------------------------
 
     def of_row(self, row: Route) -> SessionEntry | None:
-        """The entry of a row: the known object, updated unless it has unsaved changes."""
+        """The entry of a row: the known object of this conversation, updated unless it has unsaved changes."""
         fresh = read_entry(row)
         if fresh is None:
             return None
         with self._guard:
             entry = self._known.get(row.session_key)
-            if entry is None:
+            if entry is None or _moved(entry, fresh):
                 entry = fresh
             elif entry.stored != fresh.stored:
                 unsaved = differing(entry)
                 for name in _FIELDS - unsaved.keys():
                     setattr(entry, name, vars(fresh)[name])
+            entry.conversation = fresh.conversation
             self._keep(row.session_key, entry)
             return entry
 
@@ -163,8 +165,13 @@ def read_entry(row: Route) -> SessionEntry | None:
         entry = SessionEntry.from_dict({"created_at": made, **columns})
     entry.session_key, entry.session_id = row.session_key, row.session_id
     entry.updated_at = local_time(row.used_at)
-    entry.stored = entry.to_dict()
+    entry.stored, entry.conversation = entry.to_dict(), row.root_id
     return entry
+
+
+def _moved(entry: SessionEntry, fresh: SessionEntry) -> bool:
+    """Whether the route leads to another conversation than the one of this entry."""
+    return entry.session_id != fresh.session_id and entry.conversation not in (None, fresh.conversation)
 
 
 def differing(entry: SessionEntry) -> dict[str, Any]:

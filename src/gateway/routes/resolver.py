@@ -133,7 +133,8 @@ class Resolver:
         policy = self._rules.policy(source.platform, source.chat_type)
 
         def due(state: RouteState) -> str | None:
-            used = max(state.updated_at, state.session["last_active"])
+            last_message = state.session["last_active"] if state.session["message_count"] else 0.0
+            used = max(state.updated_at, last_message)
             zone = None if row is None else row.zone
             return self._rules.reason(
                 policy, key, state.entry, used, now, lambda: self.zone(source, zone), at_message=True

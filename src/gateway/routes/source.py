@@ -130,6 +130,8 @@ class SessionEntry:
     model_override: dict[str, str] | None = None
     stored: Written | None = field(default=None, repr=False, compare=False)
     """The stored form when this was last read or saved; None for an entry that is not stored."""
+    conversation: str | None = field(default=None, repr=False, compare=False)
+    """The conversation of the row that this was read from."""
 
     def to_dict(self) -> Written:
         """The stored form. A model override never contains a key."""
@@ -149,7 +151,7 @@ class SessionEntry:
 
 
 _PLAIN_FIELDS = tuple(
-    one.name for one in fields(SessionEntry) if one.name not in ("origin", "model_override", "stored")
+    one.name for one in fields(SessionEntry) if one.name not in ("origin", "model_override", "stored", "conversation")
 )
 
 

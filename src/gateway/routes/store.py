@@ -11,18 +11,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gateway.config import GatewayConfig
-from gateway.routes import mirror
+from gateway.routes import mirror, reset_policy
 from gateway.routes.entries import RouteEntries, change_of
 from gateway.routes.resolver import Resolver, RouteRules
 from gateway.routes.source import SessionEntry, SessionSource, instant, local_time
 from hermes_state.conversations.ledger import Resolved
 from hermes_state.conversations.routes import Routes
 from hermes_state.errors import StateError
+from hermes_state.ids import new_session_id
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.writer import look, queued
 from hermes_state.transfer.import_home import route_entry as written
@@ -35,9 +37,9 @@ class RouteStore(RouteRules):
     """The routes of one sessions folder as a dictionary of entries, in the store's rows or in a file.
 
     The rows decide, and only a bounded number of entries is in memory; `sessions.json` follows (`mirror`). Without a
-    database (`_db` is None, checked on each call) entries can be read, marked and deleted in a plain dictionary and the
-    file; no conversation can start. Loading writes nothing: the file of a folder without routes is stored with the
-    first change. `_lock` guards changes to entries.
+    database (`_db` is None, checked on each call) the entries are a plain dictionary and the file, and nothing has a
+    transcript; no gateway runs like that. Loading writes nothing: the file of a folder without routes is stored with
+    the first change. `_lock` guards changes to entries.
     """
 
     def __init__(
@@ -183,7 +185,11 @@ class RouteStore(RouteRules):
     def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
         """The entry of a source's route; a new conversation if there is none or the rule is due."""
         key = self.key(source)
-        self._save_loaded()
+        self._ensure_loaded()
+        with self._lock:
+            self._save()  # what a caller has changed in an entry
+            if self._db is None:
+                return self._without_db(source, key, force_new=force_new)
         if force_new:
             return self._begin(self.fresh_entry(source, key, self._now()))
         found = self.resolve(source, key)
@@ -194,9 +200,24 @@ class RouteStore(RouteRules):
                 self._save()
             return entry
 
+    def _without_db(self, source: SessionSource, key: str, *, force_new: bool) -> SessionEntry:
+        known, marks = self._plain.get(key), dict[str, Any]()
+        if known is not None and not force_new:
+            why = self._due(known, at_message=True)
+            if why is None:
+                known.updated_at = local_time(self._now())
+                self._save()
+                return known
+            active = known.last_prompt_tokens > 0
+            marks = {"was_auto_reset": True, "auto_reset_reason": why, "reset_had_activity": active}
+        return self._begin(self.fresh_entry(source, key, self._now(), **marks))
+
     def _begin(self, entry: SessionEntry) -> SessionEntry:
         """Start a new conversation on the entry's route."""
-        db = self._with_db()
+        if self._db is None:
+            entry.session_id = new_session_id(self._now())
+            return self._put_plain(entry)
+        db = self._db
         db.ledger.reset(
             entry.session_key, scope=self.sessions_dir.name, entry=entry.to_dict(),
             source=None if entry.platform is None else str(entry.platform.value),
@@ -204,6 +225,11 @@ class RouteStore(RouteRules):
         )  # fmt: skip
         self.moved()
         return self._entries[entry.session_key]
+
+    def _put_plain(self, entry: SessionEntry) -> SessionEntry:
+        self._plain[entry.session_key] = entry
+        self._save()
+        return entry
 
     def reset_session(self, session_key: str, display_name: str | None = None) -> SessionEntry | None:
         """`/new`: start a new conversation on the route; None when there is no such route."""
@@ -259,12 +285,19 @@ class RouteStore(RouteRules):
 
     def _is_session_expired(self, entry: SessionEntry) -> bool:
         """Whether the conversation has expired by its rule; never while a process of it runs."""
-        policy, db = self.policy(entry.platform, entry.chat_type), self._with_db()
-        reason = self.reason(
-            policy, entry.session_key, entry.to_dict(), instant(entry.updated_at), self._now(),
-            lambda: self._resolver(db).zone(entry.origin), at_message=False,
-        )  # fmt: skip
-        return reason is not None
+        return self._due(entry, at_message=False) is not None
+
+    def _due(self, entry: SessionEntry, *, at_message: bool) -> reset_policy.Reason | None:
+        """Why the conversation has expired, or None."""
+        db, policy = self._db, self.policy(entry.platform, entry.chat_type)
+
+        def zone() -> tzinfo:
+            return reset_policy.zone_of(self.config.timezone) if db is None else self._resolver(db).zone(entry.origin)
+
+        used_at = instant(entry.updated_at)
+        return self.reason(
+            policy, entry.session_key, entry.to_dict(), used_at, self._now(), zone, at_message=at_message
+        )
 
     def due_entries(self) -> list[SessionEntry]:
         """A bounded number of expired entries that are not marked so, oldest first, by an index."""

@@ -39,7 +39,7 @@ class Route(NamedTuple):
     entry_json: str
     updated_at: float
     root_id: str | None
-    last_active: float | None
+    last_message_at: float | None
     ended_at: float | None
     zone: str | None
     """The owner of the conversation."""
@@ -49,7 +49,7 @@ class Route(NamedTuple):
 
     @property
     def used_at(self) -> float:
-        return max(self.updated_at, self.last_active or 0.0)
+        return max(self.updated_at, self.last_message_at or 0.0)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Routes(StorePart):
         session = sessions.fetch(conn, tip, lock=True)
         if row is None or row[0] is None or chain.tip(conn, row[0]) != tip or session is None:
             return False
-        if session["last_active"] > used_at + _ROUNDING:
+        if session["message_count"] and session["last_active"] > used_at + _ROUNDING:
             return False
         if not conn.rows(Q.other_route, (tip, self.scope, change.session_key)):
             sessions.promote(conn, tip, "session_reset", now)

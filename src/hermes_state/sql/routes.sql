@@ -1,8 +1,12 @@
 -- Routes one by one and in pages, with facts about their sessions. A route's own time only changes when the route
 -- moves; the session's changes with every message, so the later of the two is the last use of the route.
 
+-- let: said
+-- When the session's newest message came. A session without messages says nothing about the use of its route.
+CASE WHEN s.message_count > 0 THEN s.last_active END
+
 -- let: known
-r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, s.last_active, s.ended_at, p.zone, s.message_count
+r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, {said}, s.ended_at, p.zone, s.message_count
 
 -- let: joined
 routes r
@@ -42,17 +46,17 @@ SELECT {known} FROM {joined} WHERE r.scope = ? AND r.updated_at < ? AND (r.updat
 
 -- name: unused
 -- Routes that nobody used since a time.
-{since_unused} AND COALESCE(s.last_active, 0) < ? ORDER BY r.updated_at, r.session_key LIMIT ?
+{since_unused} AND COALESCE({said}, 0) < ? ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: open_unused
 -- The same among open conversations: those that may have expired.
-{since_unused} AND s.last_active < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
+{since_unused} AND COALESCE({said}, 0) < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
 ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: drop_unused
 -- Checked again while writing: somebody may have come back in between.
 DELETE FROM routes WHERE scope = ? AND session_key IN {texts} AND updated_at < ? AND NOT EXISTS (
-    SELECT 1 FROM sessions s WHERE s.id = routes.session_id AND s.last_active >= ?
+    SELECT 1 FROM sessions s WHERE s.id = routes.session_id AND {said} >= ?
 )
 
 -- name: count

@@ -17,7 +17,6 @@ from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.session import SessionEntry, SessionSource, SessionStore
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.errors import StateError
 from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
@@ -256,10 +255,25 @@ def plain(tmp_path: Path) -> SessionStore:
     return store
 
 
-def test_a_file_alone_can_be_read_and_marked_and_begins_nothing(plain: SessionStore, tmp_path: Path) -> None:
+def test_a_file_alone_holds_routes_that_begin_end_and_switch(plain: SessionStore, tmp_path: Path) -> None:
     where = SessionSource(Platform.TELEGRAM, "42", chat_name="Ana", user_id="42")
-    with pytest.raises(StateError, match="there is no database"):
-        plain.get_or_create_session(where)
+    first = plain.get_or_create_session(where)
+    key = first.session_key
+    assert plain.get_or_create_session(where) is first and not plain.has_any_sessions()
+    first.updated_at, first.last_prompt_tokens = datetime.now() - timedelta(hours=1), 900
+    assert plain._is_session_expired(first) and plain._should_reset(first, where) == "idle"
+    second = plain.get_or_create_session(where)
+    assert second.session_id != first.session_id
+    assert (second.was_auto_reset, second.auto_reset_reason, second.reset_had_activity) == (True, "idle", True)
+    third = plain.reset_session(key)
+    assert third is not None and third.session_id != second.session_id and third.is_fresh_reset
+    assert plain.switch_session(key, first.session_id) is plain._entries[key] is not third
+    assert plain.get_or_create_session(where, force_new=True).session_id not in (first.session_id, third.session_id)
+    on_disk = json.loads((tmp_path / "sessions" / "sessions.json").read_text())
+    assert on_disk[key]["session_id"] == plain.peek_session_id(key)
+
+
+def test_a_file_alone_can_be_read_and_marked(plain: SessionStore, tmp_path: Path) -> None:
     now = datetime.now()
     plain._entries["k"] = SessionEntry("k", "elsewhere", now, now, platform=Platform.TELEGRAM)
     assert type(plain._entries) is dict and plain.suspend_session("k")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,34 @@ def test_a_chat_that_used_nothing_had_no_activity(make_store: MakeStore, clock: 
     clock.advance(3600)
     entry = store.get_or_create_session(dm())
     assert entry.was_auto_reset and not entry.reset_had_activity
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_time_that_a_caller_writes_into_an_entry_counts(make_store: MakeStore, clock: Clock, saved: bool) -> None:
+    """Scenario 25, as tests and tools of hermes-agent play it."""
+    store = make_store(IDLE)
+    first = store.get_or_create_session(dm())
+    first.updated_at = datetime.fromtimestamp(clock() - 3600)
+    if saved:
+        store._save()
+    assert store._should_reset(first, dm()) == "idle"
+    second = store.get_or_create_session(dm())
+    assert second.auto_reset_reason == "idle" and second.session_id != first.session_id
+    assert store._should_reset(second, dm()) is None
+
+
+def test_who_holds_the_entry_of_a_conversation_that_was_left_still_sees_it(store: SessionStore, db: SessionDB) -> None:
+    first = store.get_or_create_session(dm())
+    old = first.session_id
+    second = store.reset_session(KEY)
+    assert second is not None and second is store._entries[KEY] is not first and first.session_id == old
+    first.display_name = "too late"
+    store._save()
+    assert store._entries[KEY].display_name == "Ana"
+    third = store.get_or_create_session(dm(), force_new=True)
+    assert len({first.session_id, second.session_id, third.session_id}) == 3
+    fourth = store.switch_session(KEY, old)
+    assert fourth is not None and fourth is not third and fourth.session_id == old != third.session_id
 
 
 def test_messages_count_as_use_though_the_route_is_not_written(
