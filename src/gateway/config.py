@@ -14,7 +14,7 @@ platform, unless the files say `enabled: false`. `gateway.access.policy` reads w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,10 @@ _KNOWN_PLATFORMS = tuple(name for name in PLATFORMS if name not in _BROUGHT_BY_P
 
 
 class _ByName(type):
-    """`Platform.SLACK` is `Platform("slack")`."""
+    """`Platform.SLACK` is `Platform("slack")`, and `Platform` lists all that are known."""
+
+    def __iter__(cls) -> Iterator[Platform]:
+        return (Platform(name) for name in dict.fromkeys((*PLATFORMS, *_registered())))
 
     def __getattr__(cls, name: str) -> Platform:
         found = Platform.find(name) if name.isupper() else None
@@ -92,6 +95,10 @@ class Platform(metaclass=_ByName):
         made = super().__new__(cls)
         made.value = text
         return _platforms.setdefault(text, made)  # two threads may meet a new name at once: one object for both
+
+    @property
+    def name(self) -> str:
+        return self.value.upper()
 
     def __reduce__(self) -> tuple[type[Platform], tuple[str]]:
         return Platform, (self.value,)

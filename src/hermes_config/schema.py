@@ -475,6 +475,16 @@ class MutableSection(Section):
     def __setattr__(self, name: str, value: Any) -> None:
         vars(self)[name] = value
 
+    def to_dict(self) -> dict[str, Any]:
+        return dict(plain(self))
+
+    @classmethod
+    def from_dict(cls, data: object) -> Self:
+        """For programs: every bad value is replaced by the default."""
+        given = plain(data) if isinstance(data, Mapping) else {}
+        made: Self = Part(cls).take(Value(given, Path()), [], None)
+        return made
+
 
 def read(
     cls: type[S],

@@ -17,6 +17,7 @@ from gateway.config import (
     Platform,
     PlatformConfig,
     SessionResetPolicy,
+    StreamingConfig,
     load_gateway_config,
 )
 from hermes_cli.plugins import get_plugin_manager
@@ -61,6 +62,7 @@ def test_platforms_are_found_by_any_spelling_and_strangers_are_refused() -> None
     with pytest.raises(ValueError, match="futurenet"):
         Platform("futurenet")
     assert Platform.find(None) is None
+    assert Platform.SLACK in Platform and Platform.SLACK.name == "SLACK"
 
 
 def test_a_platform_that_a_plugin_registers_becomes_a_member() -> None:
@@ -134,6 +136,8 @@ def test_days_of_the_session_store(given: object, days: int) -> None:
     ],
 )
 def test_streaming(given: object, enabled: bool, transport: str) -> None:
+    alone = StreamingConfig.from_dict(given)
+    assert (alone.enabled, alone.transport, alone.to_dict()["edit_interval"]) == (enabled, transport, 0.8)
     found = GatewayConfig.from_dict({"streaming": given}).streaming
     assert (found.enabled, found.transport, found.edit_interval) == (enabled, transport, 0.8)
 
@@ -155,6 +159,13 @@ def test_what_is_written_reads_back() -> None:
         busy_input_mode="queue",
     )
     assert GatewayConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_rule_is_read_and_written_alone() -> None:
+    rule = SessionResetPolicy.from_dict({"mode": "idle", "at_hour": None, "notify": "no"})
+    assert (rule.mode, rule.at_hour, rule.notify) == ("idle", 4, False)
+    assert SessionResetPolicy.from_dict(rule.to_dict()).to_dict() == rule.to_dict()
+    assert SessionResetPolicy.from_dict("idle").mode == "none"
 
 
 def test_whose_rule_counts() -> None:
