@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from hermes_state.ids import SessionId
@@ -85,11 +85,16 @@ _bound: ContextVar[Bound | None] = ContextVar("hermes_turn", default=None)
 def bind(identity: TurnIdentity, session: CurrentSession) -> Iterator[Bound]:
     """Run the block, and all tasks it starts, with this identity and session."""
     bound = Bound(identity, session)
-    token = _bound.set(bound)
+    token = put(bound)
     try:
         yield bound
     finally:
         _bound.reset(token)
+
+
+def put(bound: Bound | None) -> Token[Bound | None]:
+    """Replace the binding of this context until it ends; None unbinds it."""
+    return _bound.set(bound)
 
 
 def current() -> Bound | None:

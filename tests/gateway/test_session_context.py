@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 
 import pytest
@@ -58,3 +59,19 @@ def test_compression_in_a_worker_thread_is_seen_by_the_whole_turn() -> None:
             assert ctx.get_session_env("HERMES_SESSION_ID") == "after"
 
     asyncio.run(run())
+
+
+def test_variables_can_be_set_cleared_and_given_back_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_SESSION_CHAT_ID", "from outside")
+
+    def run() -> None:
+        tokens = ctx.set_session_vars(platform="telegram", chat_id="42", session_id="s", user_name=None, cwd="/work")
+        assert ctx.get_session_env("HERMES_SESSION_CHAT_ID") == "42"
+        assert ctx.get_session_env("HERMES_SESSION_USER_NAME", "none") == ""
+        assert child_environment()["HERMES_SESSION_ID"] == "s"
+        ctx.clear_session_vars(tokens)
+        assert ctx.get_session_env("HERMES_SESSION_CHAT_ID", "none") == "" and child_environment() == {}
+        ctx.reset_session_vars()
+        assert ctx.get_session_env("HERMES_SESSION_CHAT_ID") == "from outside"
+
+    contextvars.copy_context().run(run)
