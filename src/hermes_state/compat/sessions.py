@@ -51,6 +51,22 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
         named = {} if model is None else {"model": columns.clean(model)}
         self._change(session_id, model_config=columns.clean(columns.encode_json(model_config_json)), **named)
 
+    def update_session_cwd(
+        self, session_id: str, cwd: str | None, git_branch: str | None = None, git_repo_root: str | None = None
+    ) -> None:
+        """Set where the session works; an empty value changes nothing."""
+        given = {"cwd": cwd, "git_branch": git_branch, "git_repo_root": git_repo_root}
+        if told := {name: columns.clean(value) for name, value in given.items() if value}:
+            self._change(session_id, **told)
+
+    def update_session_billing_route(
+        self, session_id: str, *, provider: str | None, base_url: str | None, billing_mode: str | None = None
+    ) -> None:
+        """Set who is paid for the session's calls. The system text names the provider, so it is dropped."""
+        route = {"billing_provider": provider, "billing_base_url": base_url, "billing_mode": billing_mode}
+        told = {name: columns.clean(value) for name, value in route.items()}
+        self._change(session_id, system_prompt=None, **told)
+
     def record_gateway_session_peer(
         self,
         session_id: str,

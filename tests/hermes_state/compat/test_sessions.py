@@ -38,3 +38,20 @@ def test_append_message_takes_fields_by_place_and_refuses_unknown_ones(db: Sessi
     assert (row["tool_name"], row["tool_calls"], row["tool_call_id"], row["timestamp"]) == ("terminal", None, "c1", 5)
     with pytest.raises(TypeError, match="colour"):
         db.append_message("s", "user", "hi", colour="red")
+
+
+def test_an_empty_folder_replaces_none(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    db.update_session_cwd("s", "/work", git_branch="main", git_repo_root="/work")
+    db.update_session_cwd("s", "", git_branch="side")
+    row = db.get_session("s")
+    assert row is not None and (row["cwd"], row["git_branch"], row["git_repo_root"]) == ("/work", "side", "/work")
+
+
+def test_another_payee_needs_another_system_text(db: SessionDB) -> None:
+    db.create_session("s", "cli", system_prompt="You are served by one.")
+    db.update_session_billing_route("s", provider="two", base_url="http://two.example", billing_mode="api")
+    row = db.get_session("s")
+    assert row is not None and row["system_prompt"] is None
+    route = row["billing_provider"], row["billing_base_url"], row["billing_mode"]
+    assert route == ("two", "http://two.example", "api")
