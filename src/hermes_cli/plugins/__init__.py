@@ -44,10 +44,10 @@ __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
     "PluginExecutor", "PluginManager", "PluginPlatform", "PluginProvider", "PluginSkill", "PluginTool",
     "PluginToolSource", "PluginWebSearch", "PreToolDecision", "ToolOverrideDenied", "built_in", "call_plugin",
-    "complain", "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands", "get_plugin_commands",
-    "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_providers", "get_tool_sources",
-    "get_web_search_providers", "has_hook", "import_file", "invoke_hook", "resolve_plugin_command_result",
-    "resolve_pre_tool_block",
+    "complain", "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands",
+    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "get_providers", "get_tool_sources", "get_web_search_providers", "has_hook",
+    "import_file", "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"
@@ -230,6 +230,12 @@ def get_plugin_tools() -> tuple[PluginTool, ...]:
 
 def get_plugin_commands() -> Mapping[str, PluginCommand]:
     return dict(_manager.registries.commands)
+
+
+def get_plugin_command_handler(name: str) -> Callable[..., Any] | None:
+    """The handler of `/name`, as plug-ins of hermes-agent look it up."""
+    row = _manager.registries.commands.get(name)
+    return None if row is None else row.handler
 
 
 def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:

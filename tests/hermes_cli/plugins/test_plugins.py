@@ -377,6 +377,8 @@ class TestRegistries:
         command = plugins.get_plugin_commands()["hello"]
         assert (command.description, command.args_hint, command.plugin) == ("says hello", "[name]", "one")
         assert command.handler("x") == "X" and list(plugins.get_plugin_commands()) == ["hello"]
+        assert plugins.get_plugin_command_handler("hello") is command.handler
+        assert plugins.get_plugin_command_handler("bye") is None
         assert list(plugins.get_plugin_cli_commands()) == ["greet"]
         (skill,) = plugins.get_plugin_skills()
         assert skill.name == "one:cook" and skill.path.is_dir()
