@@ -207,12 +207,27 @@ def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
     return ""
 
 
+_FORMS = {
+    "Ask for it in words: Hermes delegates work, and /agents lists it.": ("background", "bg", "btw"),
+    "/usage shows it.": ("insights",),
+    "SOUL.md in the home is the personality.": ("personality",),
+    "hermes config set agent.reasoning_effort high sets it.": ("reasoning",),
+    "hermes gateway restart does it.": ("restart",),
+    "Files have no checkpoints.": ("rollback",),
+    "hermes config set platforms.telegram.home_channel.chat_id ID names the chat for notices.": ("sethome", "set-home"),
+    "hermes version prints it.": ("version", "v"),
+    "hermes chat --yolo asks nothing for one chat; hermes config set approvals.mode off for all.": ("yolo",),
+}
+_INSTEAD = {name: advice for advice, names in _FORMS.items() for name in names}
+"""Commands of hermes-agent that do not exist here, and what to do instead."""
+
+
 def unknown(name: str, ctx: CommandContext) -> str:
     """The answer to an unknown command, with the most similar one or skill. It reads the disk."""
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
     near = close_names(name[:_LONGEST_NAME], [*names, *knowledge.skill_names(ctx)], most=1, cutoff=0.6)
-    hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
+    hint = _INSTEAD.get(name) or (f"Did you mean /{near[0]}?" if near else "/help lists them.")
     return f"There is no command /{brief(name, 40)}. {hint}"
 
 

@@ -146,6 +146,7 @@ class TestTheTable:
 
     def test_an_unknown_command_is_answered_and_never_sent_to_the_model(self, place: Place) -> None:
         assert place.type("/comprss") == "There is no command /comprss. Did you mean /compress?"
+        assert place.type("/Restart") == "There is no command /restart. hermes gateway restart does it."
         began = time.process_time()
         assert len(place.type("/" + "compress" * 1_000_000)) < 200 and time.process_time() - began < 1
         assert place.type("/xyzzy").endswith("/help lists them.")
