@@ -90,9 +90,11 @@ def _text(ending: TurnEnd, *, shown: str, chat: bool) -> str:
     return "\n\n".join([text, *(f"({notice})" for notice in facts.get("notices") or ())]) if text and chat else text
 
 
-def normalize_empty_agent_response(agent_result: Mapping[str, Any], response: str, *, history_len: int = 0) -> str:
+def normalize_empty_agent_response(
+    agent_result: Mapping[str, Any], response: str | None, *, history_len: int = 0
+) -> str:
     """A turn that did something and said nothing still tells the person what happened (contract §5.6)."""
-    if response.strip() and response.strip() != "(empty)":
+    if response and response.strip() not in ("", "(empty)"):
         return response
     error, calls = str(agent_result.get("error") or ""), int(agent_result.get("api_calls") or 0)
     if agent_result.get("failed"):
