@@ -304,7 +304,7 @@ class LineChat:
     async def _hand_in(self, message: str) -> bool:
         """Send a message or command; return whether a turn follows. A server command may return a message to send."""
         if not is_command(message):
-            await self._client.ask("prompt.submit", session_id=self._sid, text=message)
+            await self._submit(message)
             return True
         answer = await self._client.ask("slash.exec", session_id=self._sid, command=message)
         if shown := answer.get("session"):
@@ -315,6 +315,11 @@ class LineChat:
         if (prefill := answer.get("prefill")) is not None and self._keyboard is not None:
             self._keyboard.prefill(str(prefill))
         return answer.get("message") is not None and await self._hand_in(str(answer["message"]))
+
+    async def _submit(self, message: str) -> None:
+        answer = await self._client.ask("prompt.submit", session_id=self._sid, text=message)
+        if answer.get("status") == "queued" and answer.get("driver") != "gateway":
+            self._next_lines.append(message)
 
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
@@ -333,8 +338,7 @@ class LineChat:
             self._added.append(line)
             said = "noted: Hermes reads it with the next step, or answers it next"
         else:
-            await self._client.ask("prompt.submit", session_id=self._sid, text=line)
-            self._next_lines.append(line)
+            await self._submit(line)
             said = "noted: Hermes answers it next"
         self._loop.post(lambda: self._screen.note(said))
         return True

@@ -188,6 +188,24 @@ def test_a_line_added_before_ctrl_c_is_answered_as_it_was_promised(sit: Sit, hom
     assert [role for role, _ in stored(home)] == ["user", "assistant", "tool", "user", "assistant"]
 
 
+def test_ctrl_c_brings_back_the_lines_that_waited_behind_another_windows_turn(sit: Sit, home: Path) -> None:
+    first = sit()
+    first.type("run sleep 60")
+    first.see("terminal  sleep 60")
+    second = sit("--continue")
+    second.ready()
+    second.type("what is 17 * 4?")
+    second.see("yours is next")
+    second.type("and twice that?")
+    second.see("noted: Hermes answers it next")
+    second.press("ctrl-c")
+    second.see("this turn runs elsewhere")
+    first.press("ctrl-c")
+    first.see("interrupted; finished work is kept")
+    second.see("> what is 17 * 4? and twice that?")
+    assert [role for role, _ in stored(home)] == ["user", "assistant", "tool"]
+
+
 def test_ctrl_d_while_it_answers_leaves_when_it_is_done(sit: Sit, home: Path) -> None:
     chat = sit()
     chat.type("be slow 1")
