@@ -101,7 +101,17 @@ def as_result(error: TelegramError, token: str) -> SendResult:
             return _no("transient", text, retryable=True)
         case kinds.NetworkError() if not was_written(error):
             return _no("transient", "no connection to Telegram could be made", retryable=True)
+        case kinds.TimedOut():
+            text = "Telegram did not answer in time"
+        case kinds.NetworkError() if _is_broken(error):
+            text = "the connection to Telegram broke before it answered"
     return SendResult(success=False, error=text, error_kind="transient")
+
+
+def _is_broken(error: BaseException) -> bool:
+    import httpx
+
+    return isinstance(error.__cause__, httpx.TransportError)
 
 
 def _no(kind: ErrorKind, text: str, *, retryable: bool = False, retry_after: float | None = None) -> SendResult:

@@ -133,6 +133,8 @@ def test_a_lost_answer_is_never_called_a_failure(
             result = await adapter.send(str(said.chat), Outgoing(text="hello"))
             assert (result.success, result.error_kind, result.not_sent) == (False, "transient", False)
             assert bool(ada.replies()) is arrived
+            broke = "the connection to Telegram broke before it answered"
+            assert fault.kind == "error" or result.error == broke, "hermes outbox list shows it to people"
 
     asyncio.run(run())
 
