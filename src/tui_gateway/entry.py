@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, ensure_home, private_open
+from hermes_config.version import forget_working_folder
 
 if TYPE_CHECKING:
     from hermes_config.limits import Limits
@@ -32,6 +33,7 @@ _ending = threading.Lock()
 
 
 def main() -> int:
+    forget_working_folder()
     out = _take_stdout()
     try:
         ensure_home()

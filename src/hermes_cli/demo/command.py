@@ -33,6 +33,7 @@ from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
+from hermes_config.version import module_command
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 
@@ -94,7 +95,7 @@ def _crash(args: argparse.Namespace) -> int:
 
 
 def _open_phone(args: argparse.Namespace) -> int:
-    phone = [sys.executable, "-m", "hermes_testing.phone", "--at", str(Path(args.home) / PHONE), "--as", args.name]
+    phone = [*module_command("hermes_testing.phone"), "--at", str(Path(args.home) / PHONE), "--as", args.name]
     return output.give_terminal(phone)
 
 

@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from hermes_agent import process_identity
 from hermes_cli.operate import gateway_process
 from hermes_config.errors import HermesError
 from hermes_config.home import private_open
+from hermes_config.version import module_command
 
 MARKER = "THIS_IS_A_DEMO"
 """The file that marks a home as a demo's."""
@@ -131,7 +131,7 @@ class DemoProcesses:
     def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         out = self._log if module == "hermes_cli" else subprocess.PIPE
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments, "--attached"], stdin=subprocess.PIPE, stdout=out,
+            [*module_command(module), *arguments, "--attached"], stdin=subprocess.PIPE, stdout=out,
             stderr=self._log, cwd=self._home, env=_environment(self._home), start_new_session=True,
         )  # fmt: skip
 

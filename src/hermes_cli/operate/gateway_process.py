@@ -21,6 +21,7 @@ from pathlib import Path
 from gateway import status
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_folder, private_open
+from hermes_config.version import module_command
 
 UNIT = "hermes-gateway.service"
 _START_SECONDS = 30.0
@@ -59,11 +60,6 @@ class GatewayFailed(HermesError):
     default_hint = "hermes gateway logs shows why; hermes gateway run starts it in this terminal."
 
 
-def command() -> list[str]:
-    """Return the command line that runs this Hermes."""
-    return [sys.executable, "-m", "hermes_cli"]
-
-
 def start(home: Path) -> int:
     """Start a gateway in the background; return its process id once it accepts messages."""
     if status.is_running(home):
@@ -72,8 +68,8 @@ def start(home: Path) -> int:
     with private_open(log, "ab") as out:
         before = out.tell()
         child = subprocess.Popen(
-            [*command(), "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
-            start_new_session=True, env={**os.environ, "HERMES_HOME": str(home)},
+            [*module_command("hermes_cli"), "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            cwd=home, start_new_session=True, env={**os.environ, "HERMES_HOME": str(home)},
         )  # fmt: skip
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
@@ -165,7 +161,8 @@ def unit_file() -> Path:
 
 def unit_text(home: Path, *, drain: float) -> str:
     found = shutil.which("hermes")
-    words = [found] if found and Path(found).resolve().parent == Path(sys.executable).parent else command()
+    is_ours = found and Path(found).resolve().parent == Path(sys.executable).parent
+    words = [found] if found and is_ours else module_command("hermes_cli")
     if any(not str(text).isprintable() or "\\" in str(text) for text in (home, *words)):
         what = "a unit cannot name this path: it holds a line break, a control character or a backslash"
         raise UsageError(what, where=ascii(str(home)), hint="Move the home to a folder with a plain name.")

@@ -12,11 +12,10 @@ import asyncio
 import contextvars
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import IO, Any
 
 from hermes_cli.framework import text as words
 from hermes_config.errors import HermesError
+from hermes_config.version import module_command
 from tui_gateway.wire import frames
 
 Event = Mapping[str, Any]
@@ -84,10 +84,8 @@ class NotStarted(HermesError):
 class RpcClient:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
 
-    def __init__(
-        self, command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"), *, folder: Path | None = None
-    ) -> None:
-        self._command, self._folder = command, folder
+    def __init__(self, command: Sequence[str] = (), *, folder: Path | None = None) -> None:
+        self._command, self._folder = command or module_command("tui_gateway.entry"), folder
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from tests.support.terminal import Terminal
 from hermes_cli import commands, main
 from hermes_cli.framework import output, prompts
 from hermes_cli.framework.parser import Parser, Verbs, parser_of
-from hermes_config.version import VERSION
+from hermes_cli.tui import rpc_client
+from hermes_config.version import VERSION, module_command
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +57,27 @@ def add_command(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> N
 
 def probe(body: str) -> str:
     return f"def register(parser):\n    parser.set_defaults(run=run)\n\ndef run(args):\n    {body}\n"
+
+
+def test_no_program_of_ours_imports_from_the_folder_it_works_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A confined command can write modules there, and Hermes itself runs outside the sandbox."""
+    for name in ("json", "sqlite3", "difflib", "yaml", "tui_gateway/__init__", "hermes_cli/__init__"):
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"open({str(tmp_path / 'escaped')!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
+    client = rpc_client.RpcClient()
+    client.start()
+    client.close()
+    assert client._process is not None and client._process.returncode == 0
+    started = [*module_command("hermes_cli"), "--version"]
+    assert subprocess.run(started, capture_output=True, check=True).stdout
+    shutil.rmtree("hermes_cli")  # Python itself finds that one first when a person starts Hermes with -m
+    asked = [*HERMES, "-q", "hello", "--model", "demo"]
+    assert subprocess.run(asked, capture_output=True, check=True, stdin=subprocess.DEVNULL).stdout
+    assert not (tmp_path / "escaped").exists()
 
 
 # Help and version
