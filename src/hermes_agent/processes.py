@@ -65,7 +65,7 @@ def start(
     host = permit is not None and permit.opening.host
     if run.sandbox == "plugin" and not host:
         raise ExecutorUnavailable("the plug-in's executor runs no background commands", hint="Use the foreground.")
-    folder, lock = _folder(ctx.home, new_process_id()), -1
+    folder, lock, workdir = _folder(ctx.home, new_process_id()), -1, -1
     try:
         for made in (folder.parent, folder):
             made.mkdir(mode=0o700, exist_ok=made == folder.parent)
@@ -75,10 +75,10 @@ def start(
         (folder / "unlocked").rename(folder / background.LOCK)
         for name in (background.CONTROL, background.INPUT):
             os.mkfifo(folder / name, 0o600)
+        workdir = run.working_folder(command, permit)
         request = _request(run, command, ctx, folder, permit)
         order = {
-            "folder": str(folder), "workdir": str(command.workdir), "seconds": seconds,
-            "output_bytes": ctx.db.limits.process_output_bytes,
+            "folder": str(folder), "seconds": seconds, "output_bytes": ctx.db.limits.process_output_bytes,
             "request": {**request, "grace": ctx.db.limits.tool_stop_ms / 1_000},
         }  # fmt: skip
         try:
@@ -89,7 +89,7 @@ def start(
             if scratch := request.get("scratch"):
                 shutil.rmtree(scratch, ignore_errors=True)
             raise
-        pid = _supervise(folder.name, lock, json.dumps(order).encode("utf-8", "surrogateescape"))
+        pid = _supervise(folder.name, lock, workdir, json.dumps(order).encode("utf-8", "surrogateescape"))
         ctx.db.processes.supervised(row.id, f"{pid}/{process_identity.started(pid) or 0}")
         return row
     except OSError as error:
@@ -97,8 +97,9 @@ def start(
         said = f"it cannot be started in the background ({error.strerror})"
         raise ExecutorUnavailable(said, where=str(folder), hint=hermes_home.advice(error)) from error
     finally:
-        if lock >= 0:
-            os.close(lock)  # the supervisor has it
+        for descriptor in (lock, workdir):
+            if descriptor >= 0:
+                os.close(descriptor)  # the supervisor has it
         settle(ctx.db, ctx.home)  # if there is none, this removes what was made
 
 
@@ -137,12 +138,12 @@ def _stored(
     )  # fmt: skip
 
 
-def _supervise(process_id: str, lock: int, order: bytes) -> int:
+def _supervise(process_id: str, lock: int, workdir: int, order: bytes) -> int:
     """Start the supervisor, in a systemd scope of its own where that works; return its process id."""
     source = Path(__file__).parents[1]
     code = (
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
-        f"from hermes_agent.execution import background; background.main({lock})"
+        f"from hermes_agent.execution import background; background.main({lock}, {workdir})"
     )
     keep = {name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS") if name in os.environ}
     for scope in (_scope(process_id), []):
@@ -150,7 +151,7 @@ def _supervise(process_id: str, lock: int, order: bytes) -> int:
             continue
         process = subprocess.Popen(
             [*scope, sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, pass_fds=(lock,), start_new_session=True, cwd="/",
+            stderr=subprocess.DEVNULL, pass_fds=(lock, workdir), start_new_session=True, cwd="/",
             env={"PATH": os.defpath, **(keep if scope else {})},
         )  # fmt: skip
         _started.append(process.pid)

@@ -1,21 +1,23 @@
 """Protected files: files that other programs run as soon as a folder is opened.
 
-Git, editors, shell prompts and other agents run such files. A confined command may read them but not change them; a
-file tool asks before it writes one. Files that a person runs on purpose (a Makefile, package.json, conftest.py, a
-virtual environment) are part of the project and not protected, because an agent must be able to change them. Files that
-a command creates itself are not protected either, only those that exist when it starts.
+Git, editors, shell prompts and other agents run such files, and Hermes runs its own program. A confined command may
+read them but not change them; a file tool asks before it writes one. Files that a person runs on purpose (a Makefile,
+package.json, conftest.py, a virtual environment) are part of the project and not protected, because an agent must be
+able to change them. Files that a command creates itself are not protected either, only those that exist when it starts.
 `secret_files.found_in` lists the protected files of a workspace together with its secrets, in one walk.
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH118
+# ruff: noqa: PTH110, PTH118, PTH120
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 PROTECTED_FOLDERS: frozenset[str] = frozenset({
@@ -45,6 +47,21 @@ WORKTREE_MARKS = frozenset({"HEAD", "commondir"})
 _WRITABLE_IN_HOME = frozenset({".cache"})
 
 
+def own_program(folders: Iterable[Path]) -> list[Path]:
+    """The folders of Hermes' own program that lie below one of these: its source code and its Python environment.
+
+    Hermes runs outside the sandbox and loads modules at any time, so that a changed one would let a command out.
+    """
+    within = tuple(f"{folder}/" for folder in folders)
+    return [Path(place) for place in _own_program() if place.startswith(within)]
+
+
+@lru_cache(maxsize=1)
+def _own_program() -> tuple[str, ...]:
+    source = os.path.dirname(os.path.dirname(__file__))
+    return tuple(dict.fromkeys(map(os.path.realpath, (source, sys.prefix))))
+
+
 def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) -> bool:
     """Whether a file of the workspace is protected, by its name.
 
@@ -58,6 +75,8 @@ def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) 
         return False
     in_home = user_home is not None and workspace in (user_home, Path(os.path.realpath(user_home)))
     if in_home and is_protected_at_home(parts[0]):
+        return True
+    if any(path.is_relative_to(own) for own in own_program([workspace])):
         return True
     if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or ".git" in parts:
         return True

@@ -37,9 +37,13 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The time limit also counts while the machine sleeps."""
 
 
-def main(lock: int) -> None:
-    """Run the command that standard input describes, to its end; say `1` on standard output when it has begun."""
+def main(lock: int, workdir: int) -> None:
+    """Run the command that standard input describes, to its end; say `1` on standard output when it has begun.
+
+    `lock` and `workdir` are descriptors: of the locked file, and of the folder in which the command runs.
+    """
     os.set_inheritable(lock, False)
+    os.set_inheritable(workdir, False)
     order = json.load(sys.stdin.buffer)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -47,7 +51,6 @@ def main(lock: int) -> None:
         landlock.adopt_orphans()
     os.chdir(order["folder"])
     control = os.open(CONTROL, os.O_RDWR | os.O_NONBLOCK)  # for both, so that it does not end with a sender
-    workdir = os.open(order["workdir"], os.O_RDONLY)
     output, writing = os.pipe()
     source = os.open(INPUT, os.O_RDONLY | os.O_NONBLOCK)
     feeding = os.open(INPUT, os.O_WRONLY)  # the command's input ends when this and every sender is closed

@@ -98,14 +98,21 @@ def _writable_in_proc() -> tuple[str, ...]:
     """
     if os.geteuid() != 0:
         return ()
-    found = [f"/proc/{name}" for name in ("sys", "scsi", "asound")]  # bubblewrap itself sees to irq and bus
+    others = ("irq", "bus", "mtrr")  # bubblewrap itself sees to the first two
     with os.scandir("/proc") as entries:
-        found += [
-            entry.path
-            for entry in entries
-            if entry.is_file(follow_symlinks=False) and entry.stat().st_mode & 0o222 and entry.name != "mtrr"
-        ]
-    return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
+        ours = [one for one in entries if not (one.is_symlink() or one.name.isdecimal() or one.name in others)]
+        return tuple(one.path for one in ours if _holds_writable(one))
+
+
+def _holds_writable(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a file of the kernel's that root can write, or a folder with one."""
+    try:
+        if entry.is_file():
+            return bool(entry.stat().st_mode & 0o222)
+        with os.scandir(entry) as within:
+            return any(_holds_writable(one) for one in within if not one.is_symlink())
+    except OSError:  # another process has gone
+        return False
 
 
 def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]:
@@ -115,7 +122,8 @@ def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]
     not replace them, nor move a secret to where another, just starting command does not hide it. Protected files are
     read-only.
     """
-    kept = (*inside.secrets, *inside.pinned, *view.protected)
+    hidden = [path for path in view.hidden if is_below(path, view.write)]
+    kept = (*inside.secrets, *inside.pinned, *view.protected, *hidden)
     within = {folder for path in kept for folder in path.parents if is_below(folder, view.write)}
     writable = {*inside.pinned, *within} - set(view.write)
     found = [(len(path.parts), "--bind-fd", str(path)) for path in writable]

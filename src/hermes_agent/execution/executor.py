@@ -42,10 +42,12 @@ from hermes_agent.execution.protection import (
     protection_of_background,
 )
 from hermes_agent.execution.view import FilesystemView, too_wide, view
+from hermes_agent.tools import descriptors
 from hermes_cli import plugins
 from hermes_cli.plugins import PluginExecutor
 from hermes_config import secret_files, version
 from hermes_config.limits import Limits
+from hermes_config.protected_files import own_program
 from hermes_config.sections import EXECUTORS, PLUGIN
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "htt
 
 
 _DRAIN_SECONDS = 5.0
+_RESERVED_PART = 32
+"""A command that leaves less than this part of the machine's memory, and took most of the rest, is ended."""
+_LEAST_ENTRIES = 10_000
+"""A command that leaves fewer free entries on the disk is ended, as for the bytes of `command_disk_reserve_bytes`."""
 
 
 class CommandOutput(NamedTuple):
@@ -226,7 +232,11 @@ class Executor:
         )
         request = {**prepared.request, "grace": grace, "with_errors": with_errors}
         try:
-            child = ChildProcess(request, workdir=command.workdir, on_output=on_output, streams=streams)
+            folder = await asyncio.to_thread(self.working_folder, command, permit)
+            try:
+                child = ChildProcess(request, folder=folder, on_output=on_output, streams=streams)
+            finally:
+                os.close(folder)
         except BaseException:
             await _finish_despite_cancel(asyncio.to_thread(prepared.undo))
             raise
@@ -262,13 +272,25 @@ class Executor:
         network = "no network but its own loopback"
         if found.sandbox == "landlock":
             network = (
-                "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
+                "no sockets, no shared memory; new files beside a secret one are readable from the next command on,"
+                " and none can be made beside Hermes' own home or program"
             )
         return (
             f"inside {found.sandbox}: {network}; writable is {workspace}; /tmp and the home are private and vanish with"
             " the command; secret files and the rest of the home are hidden; git's settings and hooks and start-up"
             " files are read-only. If that is why it failed, outside=true asks a person to run exactly this outside"
         )
+
+    @staticmethod
+    def working_folder(command: ShellCommand, permit: Permit | None) -> int:
+        """A descriptor of the command's folder. Raises if the approved folder was replaced by a link meanwhile."""
+        if permit is None:  # the sandbox holds it wherever it starts
+            return descriptors.folder_at(Path(os.path.realpath(command.workdir)))
+        try:
+            return descriptors.folder_at(command.workdir)
+        except OSError as error:
+            said = "the folder for which it was approved is not there any more; nothing was run"
+            raise CommandChanged(said) from error
 
     def prepare(
         self,
@@ -318,7 +340,7 @@ class Executor:
         # Other writable folders, and git folders outside the workspace, have protected files too.
         folders = (root, *(folder for folder in seen.write if folder != root))
         before = files_in(folders, user_home, own) if len(folders) > 1 else inside
-        seen = replace(seen, protected=before.protected)
+        seen = replace(seen, protected=(*before.protected, *own_program(folders)))
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
             raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
@@ -365,23 +387,26 @@ class Executor:
         if (seen.user_home / ".gitconfig") in seen.read:
             environ["GIT_CONFIG_GLOBAL"] = str(seen.user_home / ".gitconfig")
         read, write, hidden = ([str(path) for path in paths] for paths in (seen.read, seen.write, seen.hidden))
+        kept = [str(path) for path in (*own_program(seen.write), Path(os.path.realpath(self.home)))]
         return {
             "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
-            "rules": landlock.rules(read, write, hidden, scratch=scratch),
+            "rules": landlock.rules(read, write, hidden, kept, scratch=scratch),
         }  # fmt: skip
 
     def _bounds(self) -> dict[str, int]:
         return {
-            "memory": self.limits.command_memory_bytes or _three_quarters(),
+            "memory": self.limits.command_memory_bytes or _machine_memory() * 3 // 4,
+            "memory_reserve": _machine_memory() // _RESERVED_PART,
             "processes": self.limits.command_processes,
             "disk_reserve": self.limits.command_disk_reserve_bytes,
+            "entries_reserve": _LEAST_ENTRIES,
         }
 
     def _rlimits(self) -> dict[str, int]:
         return {
             "RLIMIT_CORE": 0,
             "RLIMIT_FSIZE": self.limits.command_file_bytes,
-            "RLIMIT_DATA": self.limits.command_memory_bytes or _three_quarters(),
+            "RLIMIT_DATA": self.limits.command_memory_bytes or _machine_memory() * 3 // 4,
         }
 
     def _empty_file(self) -> Path:
@@ -491,8 +516,8 @@ class PreparedCommand:
 
 
 @lru_cache(maxsize=1)
-def _three_quarters() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def shell() -> str | None:

@@ -142,34 +142,52 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def rules(read: list[str], write: list[str], hidden: list[str], *, scratch: str) -> list[tuple[str, int]]:
-    """The rules for these folders. A folder with hidden files gets a rule for each of its other entries instead."""
+def rules(
+    read: list[str], write: list[str], hidden: list[str], kept: list[str], *, scratch: str
+) -> list[tuple[str, int]]:
+    """The rules for these folders. A folder with hidden files gets a rule for each of its other entries instead.
+
+    `kept`: folders in which nothing may be written, wherever they are; nor can new entries be made in a folder that
+    holds one of them.
+    """
     found: list[tuple[str, int]] = [(path, DEVICE) for path in _DEVICES]
     found += [(path, READ & ~_EXECUTE) for path in _KERNEL_FILES]
     found.append((scratch, WRITE))
-    covered = set(hidden)
-    above = {parent for path in hidden for parent in _parents(path)}
+    spread = _Spread(hidden, kept, found)
     for access, roots in ((READ, read), (WRITE, write)):
         for root in roots:
-            _spread(root, access, covered, above, found)
+            spread.add(root, access)
     return found
 
 
-def _spread(path: str, access: int, hidden: set[str], above: set[str], found: list[tuple[str, int]]) -> None:
-    if path in hidden:
-        return
-    if path not in above:
-        found.append((path, access))
-        return
-    # This folder holds a hidden file. New files can be created here; the next command can read them.
-    found.append((path, BLIND if access == WRITE else _READ_DIR))
-    try:
-        with os.scandir(path) as entries:
-            within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
-    except OSError:  # unreadable or gone: nothing in it is allowed
-        return
-    for name, is_folder in within:
-        _spread(name, access if is_folder else access & _OF_FILES, hidden, above, found)
+class _Spread:
+    """Adds the rule for a folder, or for its entries one by one where they have different rights."""
+
+    def __init__(self, hidden: list[str], kept: list[str], found: list[tuple[str, int]]) -> None:
+        self._hidden, self._kept, self._found = set(hidden), set(kept), found
+        self._above_hidden = {parent for path in hidden for parent in _parents(path)}
+        self._above_kept = {parent for path in kept for parent in _parents(path)}
+
+    def add(self, path: str, access: int) -> None:
+        if path in self._hidden:
+            return
+        if path in self._kept:
+            access &= READ
+        fixed = access == WRITE and path in self._above_kept
+        if path in self._above_hidden:
+            # New files can be created here, unless it is fixed; the next command can read them.
+            self._found.append((path, BLIND if access == WRITE and not fixed else _READ_DIR))
+        else:
+            self._found.append((path, READ if fixed else access))
+            if not fixed:
+                return
+        try:
+            with os.scandir(path) as entries:
+                within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
+        except OSError:  # unreadable or gone: nothing in it is allowed
+            return
+        for name, is_folder in within:
+            self.add(name, access if is_folder else access & _OF_FILES)
 
 
 def _parents(path: str) -> list[str]:

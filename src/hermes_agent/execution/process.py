@@ -28,10 +28,12 @@ class ChildProcess:
     """A running child. `end` (or leaving the `async with`) leaves no process and no descriptor behind."""
 
     def __init__(
-        self, request: Mapping[str, Any], *, workdir: Path, on_output: Callable[[bytes], None],
+        self, request: Mapping[str, Any], *, folder: int, on_output: Callable[[bytes], None],
         streams: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """`streams`: where the command reads its input and where its output goes; `on_output` gets its errors then."""
+        """`folder`: a descriptor of the working folder.
+
+        `streams`: where the command reads its input and where its output goes; `on_output` gets its errors then."""
         self._loop = asyncio.get_running_loop()
         self._on_output = on_output
         self.trouble = ""
@@ -42,9 +44,7 @@ class ChildProcess:
         self._said = b""
         self._pipe, writing = os.pipe()
         self._keeper, theirs = socket.socketpair()
-        folder = -1
         try:
-            folder = os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
             body = json.dumps(request).encode("utf-8", "surrogateescape")
             _supervisors[bool(request.get("own_network"))].submit((theirs.fileno(), writing, folder, *(streams or ())))
             theirs.close()  # otherwise we would not notice the keeper's end
@@ -56,8 +56,6 @@ class ChildProcess:
         finally:
             theirs.close()
             os.close(writing)
-            if folder >= 0:
-                os.close(folder)
         os.set_blocking(self._pipe, False)
         self._keeper.setblocking(False)
         self._exit: asyncio.Future[int] = self._loop.create_future()

@@ -40,6 +40,8 @@ _KILLING_SECONDS = 10.0
 """Seconds after which an unkillable process (one that waits for a lost disk) is left alone."""
 _SET_UP_FAILED = 125
 _SET_FLAGS, _UP = 0x8914, 1  # of a network interface
+_KILLED_FIRST = 500
+"""Points of 1000 for the kernel's choice of what to end when memory runs out."""
 _MOST_PROCESSES = 8192
 """The limit for all commands of all Hermes processes on the machine together."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
@@ -216,6 +218,8 @@ class _Keeper:
         """`wall`: the key of version 0.1, of which a gateway may still run when this file is newer already."""
         self._limits: dict[str, int] = request.get("limits") or {}
         self._free = self._disk()
+        self._least = self._limits.get("disk_reserve", 0), self._limits.get("entries_reserve", 0)
+        self._memory_left = 0
 
     def run(self) -> None:
         status, said = os.pipe()
@@ -228,6 +232,7 @@ class _Keeper:
         os.close(said)
         os.close(self._output)
         self._output = -1
+        self._memory_left = _available_memory()
         for stream in (self._source, self._sink):
             if stream >= 0:
                 os.close(stream)  # otherwise nobody would notice that the command reads or writes no more
@@ -267,6 +272,7 @@ class _Keeper:
                 argv.insert(1, "--unshare-net")
         places.append((_above(os.open(os.devnull, os.O_RDONLY) if self._source < 0 else self._source), 0))
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
+        before = self._prefer_to_be_killed(_KILLED_FIRST)  # the command inherits it
         try:
             return os.posix_spawnp(
                 argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS, file_actions=actions
@@ -275,6 +281,7 @@ class _Keeper:
             os.write(status, f"{error.strerror} {argv[0]}".encode())
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
         finally:
+            self._prefer_to_be_killed(before)
             for old, _ in places:
                 os.close(old)
 
@@ -308,6 +315,7 @@ class _Keeper:
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
             self._apply_limits()
+            self._prefer_to_be_killed(_KILLED_FIRST)
             if self._sandbox == "landlock":
                 rules = [(path, access) for path, access in self._request["rules"]]
                 landlock.restrict(rules, sockets=self._request["sockets"])
@@ -327,6 +335,19 @@ class _Keeper:
         if processes is not None:
             # The kernel counts all processes of a user; `_over_limit` counts the command's own.
             _limit(resource.RLIMIT_NPROC, _tasks() + processes)
+
+    def _prefer_to_be_killed(self, points: int) -> int:
+        """When memory runs out, the kernel shall end a confined command before other programs. The points before."""
+        if not self._limits:
+            return 0
+        try:
+            with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:  # noqa: PTH123
+                before = int(file.read(8))
+                file.seek(0)
+                file.write(b"%d" % points)
+                return before
+        except (OSError, ValueError):
+            return 0
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
         """Wait for the end: (status, reason if a limit ended it). None: Hermes ordered the end."""
@@ -363,16 +384,22 @@ class _Keeper:
         found = _below(os.getpid())
         if len(found) > self._limits.get("processes", 1 << 30):
             return "processes"
-        if sum(map(_memory, found)) > self._limits.get("memory", 1 << 62):
+        most = self._limits.get("memory", 1 << 62)
+        # What several processes share counts once for each of them here; only beyond the limit the exact sum is taken.
+        if sum(map(_resident, found)) > most and sum(map(_memory, found)) > most:
             return "memory"
-        free = self._disk()
-        if free < self._limits.get("disk_reserve", 0) and free < self._free:
+        # Memory that no process has mapped, such as files in memory: more has been taken than what is left.
+        left = _available_memory()
+        if left < self._limits.get("memory_reserve", 0) and left < self._memory_left - left:
+            return "memory"
+        if any(now < min(most) for now, *most in zip(self._disk(), self._least, self._free, strict=True)):
             return "disk"
         return ""
 
-    def _disk(self) -> int:
+    def _disk(self) -> tuple[int, int]:
+        """The free bytes and free entries of the disk; entries are plenty where the file system does not count them."""
         found = os.fstatvfs(self._folder)
-        return found.f_bavail * found.f_frsize
+        return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1 << 62
 
     def _report(self, ended: tuple[int, str], *, left: bool) -> None:
         facts = {"code": ended[0], "why": ended[1], "left": left}
@@ -522,10 +549,29 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _memory(pid: int) -> int:
+def _resident(pid: int) -> int:
+    """The memory that a process has mapped, with program files and with what it shares."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
-            words = file.read().split()
-        return (int(words[1]) - int(words[2])) * resource.getpagesize()
+            return int(file.read().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def _memory(pid: int) -> int:
+    """Its own memory and its part of what it shares with other processes, without files. A hundred times as slow."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
+            lines = [line.split() for line in file if line.startswith((b"Pss_Anon:", b"Pss_Shmem:"))]
+    except OSError:
+        return _resident(pid)
+    return sum(int(words[1]) for words in lines) * 1024
+
+
+def _available_memory() -> int:
+    """The machine's memory that is left; where the kernel does not say, no limit is ever reached."""
+    try:
+        with open("/proc/meminfo", "rb") as file:  # noqa: PTH123
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"MemAvailable:"))
+    except (OSError, StopIteration):
+        return 1 << 62

@@ -23,8 +23,8 @@ from hermes_config import secret_files
 from hermes_config.protected_files import plain_content
 
 _SYSTEM = (
-    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
-    "/var/lib/texmf",
+    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/gnu", "/snap",
+    "/nix/store", "/nix/var/nix/profiles", "/var/lib/texmf",  # beside the profiles is the socket of Nix
 )  # fmt: skip
 _IN_HOME = (
     ".pyenv", ".rbenv", ".nodenv", ".asdf", ".nvm", ".volta", ".fnm", ".bun", ".deno", ".cargo", ".rustup", ".sdkman",

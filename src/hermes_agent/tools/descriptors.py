@@ -118,14 +118,14 @@ def opened(path: Path, *, make: bool = False) -> Iterator[Folder]:
 
     `make`: create missing folders.
     """
-    descriptor = _walk(path, make=make)
+    descriptor = folder_at(path, make=make)
     try:
         yield Folder(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _walk(path: Path, *, make: bool) -> int:
+def folder_at(path: Path, *, make: bool = False) -> int:
     """A descriptor of the folder; every component is opened from the one above it, and no link is followed."""
     descriptor = os.open(path.anchor, _FOLDER)
     try:

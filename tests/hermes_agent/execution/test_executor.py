@@ -13,15 +13,17 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from hermes_agent.execution import base, bubblewrap, executor
+from hermes_agent.execution import base, bubblewrap, executor, supervisor
 from hermes_agent.execution.base import Permit, SandboxOpening, ShellCommand
 from hermes_agent.execution.executor import Executor
+from hermes_config import protected_files
 from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
@@ -414,6 +416,51 @@ def test_a_folder_that_became_a_link_is_not_opened(world: World) -> None:
         world.run(text, permit=world.permit(text, SandboxOpening(folders=(str(world.root / "granted"),))))
 
 
+def test_the_folder_of_an_approved_command_may_not_become_a_link(world: World) -> None:
+    """A background command can replace it while a person reads the question."""
+    folder, outside = world.workspace / "build", world.root / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    command = ShellCommand(("bash", "-c", "touch here"), folder, world.environ, "touch here")
+    opening = SandboxOpening(host=True)
+    permit = Permit(base.digest("touch here", folder, opening), opening)
+    os.close(Executor.working_folder(command, permit))
+    folder.rmdir()
+    folder.symlink_to(outside)
+    with pytest.raises(base.CommandChanged):
+        Executor.working_folder(command, permit)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["hermes", "data/hermes"])
+def test_a_home_within_the_workspace_stays_where_it_is_and_closed(world: World, place: str) -> None:
+    world.home = world.workspace / place
+    world.home.mkdir(parents=True)
+    (world.home / "state.db").write_text("the conversations")
+    top = place.partition("/")[0]
+    for line in (
+        f"echo x >> {place}/state.db; echo 'executor: host' > {place}/config.yaml; rm -rf {place}; cat {place}/*",
+        f"mv {place} moved; mv {top} moved; mv {place}/state.db .",
+        "cat */state.db */*/state.db; ls state.db moved",
+    ):
+        ended = world.run(line)
+        assert "conversations" not in ended.output and ended.code != 0
+    assert (world.home / "state.db").read_text() == "the conversations"
+    assert not (world.home / "config.yaml").exists()
+
+
+def test_hermes_own_program_cannot_be_changed_in_its_workspace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = world.workspace / ".venv" / "lib"
+    own.mkdir(parents=True)
+    (own / "module.py").write_text("old")
+    (world.workspace / "src").mkdir()
+    monkeypatch.setattr(protected_files, "_own_program", lambda: (str(own.parent),))
+    world.run("echo new > .venv/lib/module.py; echo new > .venv/lib/json.py; mv .venv v; rm -rf .venv; echo x > src/x")
+    assert {path.name: path.read_text() for path in own.iterdir()} == {"module.py": "old"}
+    assert (world.workspace / "src/x").exists()
+    assert protected_files.is_protected(own / "json.py", world.workspace)
+
+
 def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         tcp.settimeout(5)
@@ -473,6 +520,44 @@ def test_many_processes_together_are_held_to_the_memory(world: World) -> None:
     world.limits = DEFAULTS.changed(command_memory_bytes=200 << 20)
     one = "python3 -c 'import time; x = b\"x\" * (90 << 20); time.sleep(20)'"
     assert world.run(f"for i in 1 2 3 4; do {one} & done; wait").trouble == "memory"
+
+
+@pytest.mark.parametrize("shared", ["m = mmap.mmap(-1, 90 << 20)", "m = mmap.mmap(os.memfd_create('m'), 90 << 20)"])
+def test_shared_memory_counts_but_once(world: World, shared: str) -> None:
+    world.limits = DEFAULTS.changed(command_memory_bytes=200 << 20)
+    shared = shared.replace("os.memfd_create('m')", "(os.ftruncate(f := os.memfd_create('m'), 90 << 20), f)[1]")
+    touched = f"import mmap, os, time; {shared}; [m.__setitem__(at, 1) for at in range(0, 90 << 20, 4096)]"
+    one = f'python3 -c "{touched}; time.sleep(20)"'
+    assert world.run(f"for i in 1 2 3 4; do {one} & done; wait").trouble == "memory"
+    forks = f"{touched}; [os.fork() for _ in (1, 2)]; [m[at] for at in range(0, 90 << 20, 4096)]; time.sleep(0.5)"
+    ended = world.run(f'python3 -c "{forks}"; echo done')
+    assert (ended.trouble, ended.output) == ("", "done\n")
+
+
+def test_a_command_is_ended_before_the_machine_has_no_memory_left(tmp_path: Path) -> None:
+    """Asked of the keeper itself: files in memory belong to no process."""
+    folder = os.open(tmp_path, os.O_PATH)
+    left = supervisor._available_memory()
+    assert 0 < left < 1 << 50
+    with closing(socket.socket()) as hermes:
+        keeper = supervisor._Keeper({"limits": {"memory_reserve": 2 * left}}, hermes, -1, folder)
+        keeper._memory_left = left  # others had the rest before it began
+        assert keeper._over_limit() == ""
+        keeper._memory_left = 3 * left
+        assert keeper._over_limit() == "memory"
+    os.close(folder)
+
+
+def test_a_command_that_uses_up_the_entries_of_the_disk_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "_LEAST_ENTRIES", 1 << 60)
+    assert world.run("for i in $(seq 20); do : > entry$i; sleep 0.1; done").trouble == "disk"
+
+
+def test_the_kernel_ends_a_command_first_when_memory_runs_out(world: World) -> None:
+    ours = int(Path("/proc/self/oom_score_adj").read_text())
+    if world.sandbox == "bubblewrap":  # Landlock hides the file
+        assert int(world.run("cat /proc/self/oom_score_adj").output) == 500
+    assert int(Path("/proc/self/oom_score_adj").read_text()) == ours
 
 
 def test_a_command_that_fills_the_disk_is_ended(world: World) -> None:
