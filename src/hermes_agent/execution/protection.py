@@ -5,10 +5,10 @@ over, and Landlock cannot exempt a file from its folder. So the files are record
 
 - a changed file gets its content back, and a moved git folder its path;
 - a new file, or a link, in a folder that existed before is renamed, and nothing is lost;
-- a file in a folder that the command created (a repository, an unpacked archive) stays. The exception is a new
-  repository within the work tree or the git folder of another one, such as a submodule: `git status` in the outer one
-  enters it. Its hooks, and settings that may name programs, are renamed; so is a `.git` file or a `commondir` that
-  leads to a git folder which was not checked.
+- a file in a folder that the command created (an unpacked archive, say) stays. The exception is a new repository: a
+  shell prompt or an editor runs git there at once, and `git status` of a repository enters its submodules. Its hooks,
+  and settings that may name programs, are renamed; so is a `.git` file or a `commondir` that leads to a git folder
+  which was not checked.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _HARMLESS_SETTINGS = frozenset({
     "commit.gpgsign", "tag.gpgsign", "index.version", "index.threads", "pack.threads", "extensions.objectformat",
     "extensions.refstorage", "extensions.partialclone", "extensions.worktreeconfig", "lfs.repositoryformatversion",
 })  # fmt: skip
-"""Settings of a new nested repository that cannot make git run a program or write elsewhere."""
+"""Settings of a new repository that cannot make git run a program or write elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,6 @@ class Protection:
         files mounted directly in the workspace cannot be replaced and are not recorded."""
         self._root, self._user_home, self._home = root, user_home, home
         self._folders = set(found.folders)
-        self._repositories = {path.parent for path in (*found.pinned, *found.protected) if path.name == ".git"}
-        """The folders with a `.git`: work trees of repositories."""
         self.unseen = found.unseen
         """The folders that could not be read."""
         self._pinned = {git: _inode(git) for git in found.pinned}
@@ -111,7 +109,6 @@ class Protection:
         """Everything that `undo` needs, for JSON."""
         return {
             "root": str(self._root), "user_home": str(self._user_home), "home": str(self._home),
-            "repositories": _texts(self._repositories),
             "folders": sorted(self._folders), "unseen": _texts(self.unseen),
             "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
             "secrets": [(str(path), born) for path, born in self._secrets.items()],
@@ -124,7 +121,7 @@ class Protection:
     def of_record(cls, kept: Mapping[str, Any]) -> Protection:
         made = cls.__new__(cls)
         made._root, made._user_home, made._home = (Path(kept[name]) for name in ("root", "user_home", "home"))
-        made._repositories, made._folders = set(map(Path, kept["repositories"])), set(kept["folders"])
+        made._folders = set(kept["folders"])
         made.unseen = tuple(map(Path, kept["unseen"]))
         made._pinned = {Path(path): _pair(inode) for path, inode in kept["pinned"]}
         made._secrets = {Path(path): (born[0], born[1], born[2]) for path, born in kept["secrets"]}
@@ -158,7 +155,7 @@ class Protection:
             elif str(unit.parent) in self._folders or str(unit) in named or self._leads_elsewhere(unit, now):
                 said.append(_set_aside(unit))
         for git in now.pinned:
-            if git not in self._pinned and self._is_within_a_repository(git):
+            if git not in self._pinned:
                 said += [_set_aside(unit) for unit in _existing([git], GIT_FILES) if self._names_programs(unit)]
         if alone and not mounted and not changes:
             said += self._secrets_back(now)
@@ -214,19 +211,16 @@ class Protection:
 
         return [_moved_back(moved, git)]
 
-    def _is_within_a_repository(self, path: Path) -> bool:
-        return not self._repositories.isdisjoint(path.parents) or not self._pinned.keys().isdisjoint(path.parents)
-
     def _leads_elsewhere(self, unit: Path, now: WorkspaceFiles) -> bool:
-        """Whether a new file of a new folder makes the git of an outer repository obey files that were not checked."""
+        """Whether a new file of a new folder makes git obey files that were not checked."""
         if unit.name == "config.worktree":
             return self._names_programs(unit)
-        if unit.name not in (".git", "commondir") or not self._is_within_a_repository(unit):
+        if unit.name not in (".git", "commondir"):
             return False
         git = _git_folder(unit)
         if unit.name == ".git" and git in now.worktrees:
             git = _git_folder(git / "commondir")
-        return git not in self._pinned and not (git in now.pinned and self._is_within_a_repository(git))
+        return git not in self._pinned and git not in now.pinned
 
     def _names_programs(self, unit: Path) -> bool:
         """Whether git may run a program by this file of a git folder, or write outside the workspace."""

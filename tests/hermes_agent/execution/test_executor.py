@@ -367,15 +367,22 @@ def test_a_repository_around_the_workspace_keeps_its_settings(world: World) -> N
     )
 
 
-def test_a_repository_that_a_command_makes_is_its_own(world: World) -> None:
-    line = (
-        "git init -q new && cd new && git config user.email a@b && git config user.name a && echo x > f && git add f"
-        " && git commit -qm one && echo '#!/bin/sh' > .git/hooks/pre-commit && git log --oneline | wc -l"
-    )
-    ended = world.run(line)
-    assert ended.code == 0 and ended.output.strip() == "1", ended.output
-    assert ended.undone == []
-    assert (world.workspace / "new/.git/hooks/pre-commit").exists()
+def test_a_repository_that_a_command_makes_keeps_its_settings_but_no_programs(world: World) -> None:
+    """A shell prompt runs git there as soon as somebody enters it."""
+    made = "git init -q new && cd new && git config user.email a@b && git config user.name a && echo x > f"
+    ended = world.run(f"{made} && git add f && git commit -qm one && git log --oneline | wc -l")
+    assert ended == (0, "1\n", "", [])
+    trap = "git init -q trap && cd trap && git config core.fsmonitor ./x && echo '#!/bin/sh' > .git/hooks/pre-commit"
+    ended = world.run(f"{trap}; mkdir ../elsewhere; cp -r .git ../copy; echo 'gitdir: ../copy' > ../elsewhere/.git")
+    folders = [world.workspace / "trap/.git", world.workspace / "copy"]
+    assert [sorted(path.name for path in git.glob("*.set-aside")) for git in folders] == [
+        ["config.set-aside", "hooks.set-aside"]
+    ] * 2
+    assert not [git / name for git in folders for name in ("config", "hooks") if (git / name).exists()]
+    assert len(ended.undone) == 4
+    # Without a repository at its root, the workspace becomes one.
+    world.run("git init -q; git config core.hooksPath x; git config alias.st '!x'")
+    assert (world.workspace / ".git/config.set-aside").exists()
 
 
 def test_what_was_set_aside_is_told_and_kept(world: World) -> None:
