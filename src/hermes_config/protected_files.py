@@ -65,8 +65,8 @@ def _own_program() -> tuple[str, ...]:
 def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) -> bool:
     """Whether a file of the workspace is protected, by its name.
 
-    All of a `.git` is, because only git changes it. If the workspace is the person's home, so are all hidden files in
-    it, and `bin`.
+    All of a `.git` is, because only git changes it, and so is every `HEAD`, which makes a folder a git folder. If the
+    workspace is the person's home, so are all hidden files in it, and `bin`.
     """
     if not path.is_relative_to(workspace):
         return False
@@ -78,7 +78,7 @@ def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) 
         return True
     if any(path.is_relative_to(own) for own in own_program([workspace])):
         return True
-    if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or ".git" in parts:
+    if parts[-1] in {"HEAD", *PROTECTED_FILES} or not PROTECTED_FOLDERS.isdisjoint(parts) or ".git" in parts:
         return True
     folders = [workspace.joinpath(*parts[:-1]), *([workspace.joinpath(*parts[:-2])] if len(parts) > 1 else [])]
     names = (parts[-1], parts[-2] if len(parts) > 1 else "")

@@ -26,6 +26,11 @@ def test_protected_by_name(tmp_path: Path) -> None:
     assert not is_protected(Path("/elsewhere/.envrc"), tmp_path)
 
 
+def test_a_folder_becomes_no_git_folder_without_a_question(tmp_path: Path) -> None:
+    """Its settings may have been written before, when they were ordinary files."""
+    assert is_protected(tmp_path / "HEAD", tmp_path) and is_protected(tmp_path / "sub" / "HEAD", tmp_path)
+
+
 def test_a_bare_repository_is_protected(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     for name in ("objects", "refs", "hooks"):

@@ -1,7 +1,7 @@
 """The text of a permission question, the same on every surface.
 
-The command is shown exactly; characters that a screen would hide or reorder, and long gaps, are named instead: nobody
-can agree to what they cannot see. A write is shown as a bounded difference.
+The command is shown exactly; characters that a screen would hide or reorder, letters that only look like ASCII ones,
+and long gaps are named instead: nobody can agree to what they cannot see. A write is shown as a bounded difference.
 """
 
 from __future__ import annotations
@@ -55,6 +55,13 @@ _HASH = 12
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
+# Letters of Cyrillic, Greek, Armenian and Latin itself that look like those of ASCII: `сurl` and `./deрloy` name other
+# programs. Then signs like / . - : ; ! and the alphabets for mathematics and wide text, which no command needs.
+_LIKE_ASCII = frozenset("аеорсухіјѕһԁԛԝѵӏҮүАВЕЅІЈКМНОРСТУХԌҺԚԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧονιρυχκօսոհցՕՍɡɑǀ")
+_LIKE_SIGNS = re.compile(
+    "[\u01c3\u037e\u1fef\u2010-\u2012\u2024\u2044\u2212\u2215\u2216\u2236\u29f5\ua789\uff10-\uff19\uff21-\uff3a\uff41-\uff5a"
+    "\U0001d400-\U0001d7ff]"
+)
 
 
 def heading(kind: str) -> str:
@@ -83,15 +90,31 @@ def _folded(empty: list[str]) -> list[str]:
 
 
 def _visible(line: str) -> str:
+    if not line.isascii():
+        # A word of such letters alone is a plain word where the line has other letters of its alphabet, too.
+        foreign = all(letter in _LIKE_ASCII for letter in line if letter.isalpha() and not letter.isascii())
+        line = re.sub(r"\w+", lambda word: _without_lookalikes(word[0], always=foreign), line)
+        line = _LIKE_SIGNS.sub(lambda sign: _code(sign[0]), line)
     counted = re.sub(rf"[ \t]{{{_BLANKS + 1},}}", lambda gap: f"⟨{len(gap[0]):,} blanks⟩", line)
     return "".join(map(_named, counted))
+
+
+def _without_lookalikes(word: str, *, always: bool) -> str:
+    """The word with the codes of letters that pretend to be others, if it is mixed with ASCII."""
+    if not always and not re.search("[A-Za-z]", word):
+        return word
+    return "".join(_code(letter) if letter in _LIKE_ASCII else letter for letter in word)
+
+
+def _code(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"
 
 
 def _named(character: str) -> str:
     if character == "\t":
         return "    "
     seen = character.isprintable() and not _UNSEEN.match(character)
-    return character if seen else f"⟨U+{ord(character):04X}⟩"
+    return character if seen else _code(character)
 
 
 def beginning(command: str, most: int = _BEGINNING) -> str:

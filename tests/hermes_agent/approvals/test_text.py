@@ -20,6 +20,27 @@ class TestACommand:
         for word in ("Grüße", "漢字", "привет", "naïve", "a  b", "'$x' && {y}"):
             assert text.exactly(word) == [word]
 
+    @pytest.mark.parametrize(
+        ("line", "shown"),
+        [
+            ("\u0441url x", "⟨U+0441⟩url x"),
+            ("./\u0441\u043e\u0440\u0443", "./⟨U+0441⟩⟨U+043E⟩⟨U+0440⟩⟨U+0443⟩"),
+            ("./run\u2024sh a\u2215b", "./run⟨U+2024⟩sh a⟨U+2215⟩b"),
+            ("\uff52m x", "⟨U+FF52⟩m x"),
+        ],
+    )
+    def test_a_letter_that_only_looks_like_another_is_named(self, line: str, shown: str) -> None:
+        assert text.exactly(line) == [shown]
+
+    def test_words_of_such_letters_stay_in_a_text_of_their_language(self) -> None:
+        for line in (
+            "git commit -m 'Привет мир, роса'",
+            "echo ελληνικά μου",
+            "echo kısa naïve",
+            "cat файл.txt x（日本）",
+        ):
+            assert text.exactly(line) == [line]
+
     def test_empty_lines_do_not_push_the_command_away(self) -> None:
         shown = text.exactly("ls\n" + "\n" * 3_500 + "rm -rf important")
         assert shown == ["ls", "⟨3,500 empty lines⟩", "rm -rf important"]
