@@ -25,11 +25,15 @@ from tools.conformance.api import CLIENT_KEY
 from hermes_testing.scripted.model import ScriptedModel, say
 
 PARTS = ("system prompt", "tools", "message")
+_MOST = 3_500
 
 
 def run() -> tuple[str, bool]:
     """The table, and whether all went well."""
-    rows = [f"| where `hello` is said | tools offered | {' | '.join(PARTS)} | together |", f"|---|{'---|' * 5}"]
+    well, rows = (
+        True,
+        [f"| where `hello` is said | tools offered | {' | '.join(PARTS)} | together |", f"|---|{'---|' * 5}"],
+    )
     with tempfile.TemporaryDirectory(prefix="tokens-", dir=install.FOLDER) as made:
         for title, ask in PLACES.items():
             body = _first_request(Path(made) / title.replace(" ", "-"), ask)
@@ -38,8 +42,9 @@ def run() -> tuple[str, bool]:
             except install.NotInstalled as error:
                 return f"Not counted: {error}.", False
             cells = " | ".join(f"{counts[part]:,}" for part in PARTS)
+            well &= sum(counts.values()) <= _MOST
             rows.append(f"| {title} | {len(body.get('tools', ()))} | {cells} | **{sum(counts.values()):,}** |")
-    return "\n".join([*rows, "", "Counted with `gpt-tokenizer` (o200k_base)."]), True
+    return "\n".join([*rows, "", f"Counted with `gpt-tokenizer` (o200k_base); the aim is at most {_MOST:,}."]), well
 
 
 def _first_request(home: Path, ask: Callable[[homes.Gateway], None]) -> Any:
