@@ -204,7 +204,8 @@ class Recovery:
     async def end_cut_off(self) -> None:
         """End commands that were running when their process died, with a notice that the outcome is not known.
 
-        A command of another gateway that may be alive is left to it, unless the command is too old.
+        One whose turn is recovered (`/retry`, a skill) ends silently. A command of another gateway that may be alive
+        is left to it, unless the command is too old.
         """
         db = self._services.db
         old = db.clock() - _COMMAND_SECONDS
@@ -216,7 +217,15 @@ class Recovery:
             reply = notices.to_chat("cut_off", row.id, said, source_of(row), account=row.account, trace_id=row.trace_id)
             why = "it was running when the process died"
             end = partial(db.inbox.end_command_in, row_id=row.id, outcome="error", reason=why, reply=reply)
+            if await asyncio.to_thread(self._has_turn, row):
+                end = partial(db.inbox.end_command_in, row_id=row.id, outcome="answered", reason="its turn goes on")
             await queued(db.engine, end)
+
+    def _has_turn(self, command: InboxRow) -> bool:
+        """Whether a command had begun a turn, which has no row of its own."""
+        db = self._services.db
+        turns = [one for one in db.turns.running() if one.route == command.route]
+        return any(one.started_at >= command.received_at and not db.inbox.of_turn(one.id) for one in turns)
 
     async def drop_old_command(self, row: InboxRow) -> None:
         """End a command that was sent while no gateway ran, and tell its chat; a crash in between repeats neither."""

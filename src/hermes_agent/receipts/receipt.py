@@ -110,7 +110,7 @@ def receipt_of(db: SessionDB, turn: Turn) -> Receipt:
         del one["request"]
     known: Receipt = {
         "turn_id": turn.id, "conversation_id": turn.conversation_id, "trace_id": turn.trace_id, "state": turn.state,
-        "reason": turn.reason, "origin": _origin(db, rows),
+        "reason": turn.reason, "origin": _origin(db, turn, rows),
         "own": (rows[0].payload or {}).get("own") if rows else None,
         "received_at": received, "started_at": turn.started_at, "ended_at": turn.ended_at,
         "queued_seconds": max(0.0, turn.started_at - (received or turn.started_at)),
@@ -181,10 +181,11 @@ def _delegated(db: SessionDB, turn: Turn) -> Iterator[dict[str, Any]]:
         yield {"id": child.id, "goal": child.goal, "state": child.state, "cost_usd": cost}
 
 
-def _origin(db: SessionDB, rows: Sequence[Any]) -> str:
+def _origin(db: SessionDB, turn: Turn, rows: Sequence[Any]) -> str:
     """Where the turn came from: a person in a chat, a terminal, or a row of Hermes's own."""
     if not rows:
-        return "a terminal"
+        chat = None if turn.route is None else db.inbox.address(turn.id, route=turn.route)
+        return "a terminal" if chat is None or chat.platform == LOCAL else f"a command on {chat.platform}"
     row = rows[-1]
     own = (row.payload or {}).get("own")
     if own:

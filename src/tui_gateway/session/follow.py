@@ -28,7 +28,7 @@ from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress
 from hermes_state.turns.children import BEGUN, ENDED
 from hermes_state.turns.events import START
-from hermes_state.turns.inbox import QUEUED
+from hermes_state.turns.inbox import LOCAL, QUEUED
 from hermes_state.turns.live_views import WATCH_AGAIN_SECONDS
 from tui_gateway.session import attach, prompt, session_view
 from tui_gateway.session.live_session import child_facts
@@ -252,13 +252,18 @@ class Follower:
                     session_view.user_message(text, "tui" if typed_here else row.platform, typed=typed_here),
                 )
         if typed is not None and event.kind == "turn.begun":
-            yield "message.user", session_view.user_message(text_of(typed.get("content")), "tui")
+            yield "message.user", session_view.user_message(text_of(typed.get("content")), self._source_of(turn))
         yield "message.start", None if ours else {"elsewhere": True}
 
     def _messages_of(self, turn: Turn) -> tuple[tuple[InboxRow, ...], dict[str, Any] | None]:
         """The messages that a turn answers, or its typed prompt; a compression's turn has neither."""
         rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
         return rows, None if rows else self._prompt_of(turn)
+
+    def _source_of(self, turn: Turn) -> str:
+        """Where a prompt without a row was written: at a terminal, or with a command in a chat."""
+        newest = () if turn.route is None else self._db.inbox.list(route=turn.route, limit=1)
+        return next((one.platform for one in newest if not _is_typed(one)), "tui")
 
     def _prompt_of(self, turn: Turn) -> dict[str, Any] | None:
         """The prompt of a turn, but not the summary that a compression wrote."""
@@ -468,6 +473,10 @@ class FollowThread:
         except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others
             _log.exception("a conversation cannot be followed", extra={"action": "rpc_follow"})
             session["following"] = None
+
+
+def _is_typed(row: InboxRow) -> bool:
+    return row.platform == LOCAL or terminal_messages.is_from_terminal(row)
 
 
 def _said(payload: Mapping[str, Any]) -> str:

@@ -117,6 +117,25 @@ def test_a_command_that_was_cut_off_is_reported_and_never_run_again(
     asyncio.run(go())
 
 
+def test_a_command_whose_turn_is_recovered_is_not_reported(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("one"), say("Ten loaves.")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "/bread ten loaves", 2, at=clock())
+            await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id))
+            user = {"role": "user", "content": "ten loaves"}
+            assert await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=ROUTE) is not None
+            async with gateway(model) as there:
+                await there.quiet()
+            assert answers(there) == ["Ten loaves."] and told(there, "cut_off") == []
+            assert there.outcomes() == {"in-1": "answered", "m2": "answered"}
+
+    asyncio.run(go())
+
+
 def test_a_command_that_another_gateway_runs_is_left_to_it(gateway: Start, db: SessionDB, clock: Clock) -> None:
     async def go() -> None:
         alive, lost = accept(db, "/again", 1, at=clock()), accept(db, "/again", 2, at=clock())

@@ -141,7 +141,7 @@ def test_a_full_receipt_says_what_failed_and_how_the_answer_was_delivered(db: Se
     ]
 
 
-def test_a_message_typed_beside_a_chat_is_from_a_terminal(db: SessionDB) -> None:
+def test_a_message_typed_beside_a_chat_is_from_a_terminal(db: SessionDB, clock: Clock) -> None:
     db.create_session("s1", "telegram")
     person = db.people.ensure(platform="telegram", native_id="42", display_name="Ada").id
     db.inbox.accept(
@@ -150,10 +150,13 @@ def test_a_message_typed_beside_a_chat_is_from_a_terminal(db: SessionDB) -> None
 
     async def run() -> None:
         await (await opened(db, route=ROUTE, claim=1)).commit({"role": "assistant", "content": "done"})
+        clock.advance(1)
+        await (await opened(db, route=ROUTE)).commit({"role": "assistant", "content": "what /retry asked for"})
 
     asyncio.run(run())
-    turn = receipt.last_turn(db, ConversationId("s1"))
-    assert turn is not None and receipt.receipt_of(db, turn)["origin"] == "Ada at a terminal"
+    by_command, typed = db.turns.last_ended(ConversationId("s1"))
+    assert receipt.receipt_of(db, typed)["origin"] == "Ada at a terminal"
+    assert receipt.receipt_of(db, by_command)["origin"] == "a command on telegram"
 
 
 def test_a_command_that_was_refused_before_it_began_was_not_run(db: SessionDB, home: Path) -> None:

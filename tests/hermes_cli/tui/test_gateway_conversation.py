@@ -48,7 +48,7 @@ def test_a_voice_note_of_the_phone_and_a_picture_of_the_window_are_one_conversat
         assert base64.b64encode(png).decode() in model.requests[-1].body.decode()
 
 
-def test_what_was_queued_by_a_command_is_shown_as_one_s_own_words(tmp_path: Path) -> None:
+def test_words_of_a_command_are_shown_with_where_they_were_typed(tmp_path: Path) -> None:
     with Scenario(FakeTelegram(flood=OFF), config=CONFIG) as scene:
         ada = scene.owner("ada")
         scene.start()
@@ -62,6 +62,11 @@ def test_what_was_queued_by_a_command_is_shown_as_one_s_own_words(tmp_path: Path
             terminal.see("ready")
             terminal.type("/queue what is 2 + 3?")
             terminal.see("2 + 3 = 5")
-            assert "❯ what is 2 + 3?" in terminal.shown and "another window" not in terminal.shown
+            assert "❯ what is 2 + 3?" in terminal.shown
+            (scene.home / "skills" / "bread").mkdir(parents=True)
+            (scene.home / "skills" / "bread" / "SKILL.md").write_text("---\nname: bread\ndescription: x\n---\nBake.\n")
+            ada.say("/bread ten loaves")
+            terminal.see("❯ /bread ten loaves  (telegram)")
+            assert "another window" not in terminal.shown
             terminal.press("ctrl-d")
             assert terminal.end() == 0
