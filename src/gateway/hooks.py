@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 
 Handle = Callable[[str, dict[str, Any]], Any]
+EVENTS = (
+    "gateway:startup", "session:start", "session:end", "session:reset", "session:compress", "agent:start", "agent:end",
+    "gateway:*", "session:*", "agent:*",
+)  # fmt: skip
+"""What hooks can listen to, besides `command:NAME` and `command:*`."""
 
 
 def enabled_hooks(config: Config) -> frozenset[str]:
@@ -111,6 +116,8 @@ class HookRegistry:
         if not callable(handle):
             return self._leave_out(folder, "handler.py has no function handle(event_type, context)")
         name = str(said.get("name") or folder.name)
+        if unknown := [event for event in events if event not in EVENTS and event.partition(":")[0] != "command"]:
+            _log.warning("the hook %s listens to %s, which Hermes never calls", name, ", ".join(unknown))
         for event in dict.fromkeys(events):
             self._handlers.setdefault(event, []).append((name, handle))
         about = str(said.get("description") or "")

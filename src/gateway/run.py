@@ -57,6 +57,10 @@ def _commands(services: Services, runner: GatewayRunner) -> ChatCommands:
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
 
+def _platform_of(key: str) -> str:
+    return key.split(":")[2] if key.count(":") > 1 else ""
+
+
 def lazy(make: Callable[[], Any]) -> Any:
     """A class attribute such as `seen: set[str] = lazy(set)`: each instance makes its own at first use.
 
@@ -328,7 +332,7 @@ class GatewayRunner:
             if self._expiry_failures[session_id] < periodic_tasks.EXPIRY_TRIES:
                 return
             del self._expiry_failures[session_id]
-        platform = entry.session_key.split(":")[2] if entry.session_key.count(":") > 1 else ""
+        platform = _platform_of(entry.session_key)
         await plugin_hooks.conversation_left(session_id=session_id, platform=platform)
         await self._left(session_id)
 
@@ -348,7 +352,10 @@ class GatewayRunner:
     async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
         """Publish that a turn compressed the conversation; the ledger has moved its routes already."""
         await asyncio.to_thread(self._publish_rotation, route, started, now)
-        facts = {"session_id": now, "old_session_id": started, "session_key": route, "in_place": False}
+        facts = {
+            "platform": _platform_of(route), "session_id": now, "old_session_id": started, "session_key": route,
+            "in_place": False,
+        }  # fmt: skip
         await self.hooks.emit("session:compress", facts)
 
     def _publish_rotation(self, route: SessionKey, started: SessionId, now: SessionId) -> None:

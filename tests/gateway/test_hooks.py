@@ -67,6 +67,12 @@ def test_a_hook_that_raises_or_hangs_costs_its_own_call_only(tmp_path: Path) -> 
     assert time.monotonic() - began < 30
 
 
+def test_an_event_that_is_never_called_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hook(tmp_path, "one", "[agent:step, agent:end, 'command:*']", "def handle(event, ctx): ...\n")
+    loaded(tmp_path)
+    assert "the hook one listens to agent:step, which Hermes never calls" in caplog.text
+
+
 def test_only_hooks_that_the_configuration_names_are_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook(tmp_path, "named", "[x:y]", "def handle(event, ctx):\n    return 'named'\n")
     hook(tmp_path, "not-named", "[x:y]", f"open({str(tmp_path / 'ran')!r}, 'w')\ndef handle(event, ctx): ...\n")

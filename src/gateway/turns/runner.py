@@ -28,6 +28,7 @@ from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, t
 from hermes_agent import AIAgent, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.media.transcription import VoiceListener
+from hermes_agent.messages import text_of
 from hermes_agent.turn.request import TurnRequest
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.storage.writer import look
@@ -48,6 +49,8 @@ _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
 Entry = Mapping[str, Any] | None
 _T = TypeVar("_T")
+_HOOK_CHARS = 500
+"""The beginning of a message and of an answer that event hooks get."""
 
 
 class TurnRunner:
@@ -88,6 +91,7 @@ class TurnRunner:
             _only_one(agent)
             shown = await self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
+            await self._tell_hooks("agent:start", running, handle.session_id)
             with watched(agent, watchers):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
@@ -102,6 +106,7 @@ class TurnRunner:
             self._after.answers_held()
         await asyncio.sleep(0)  # callers that wait for the answer run first
         await self._settle(running, handle.conversation_id, handle.session_id, result)
+        await self._tell_hooks("agent:end", running, result["session_id"], result)
         return result
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
@@ -126,6 +131,7 @@ class TurnRunner:
         if result is not None:
             self._ended(result, watchers)
             await self._settle(running, turn.conversation_id, turn.session_id, result)
+            await self._tell_hooks("agent:end", running, result["session_id"], result)
         else:
             self._deliverer.wake()
         return result
@@ -154,6 +160,22 @@ class TurnRunner:
             await self._moved(running, conversation, started, agent.session_id)
         await self._after._refresh_agent_cache_message_count(conversation, agent.session_id or started)
         return agent.compressed_words() if done else None
+
+    async def _tell_hooks(
+        self, event: str, running: RunningTurn, session_id: SessionId, result: Mapping[str, Any] | None = None
+    ) -> None:
+        """Call the home's event hooks about a turn, with the beginning of what was said."""
+        if not self._services.hooks.listens(event):
+            return
+        source, said = running.source, "\n".join(str((row.payload or {}).get("text") or "") for row in running.rows)
+        facts = {
+            "platform": source.platform.value, "user_id": source.user_id, "chat_id": source.chat_id,
+            "thread_id": source.thread_id, "chat_type": source.chat_type, "session_id": session_id,
+            "message": (said or text_of(running.content or ""))[:_HOOK_CHARS],
+        }  # fmt: skip
+        if result is not None:
+            facts["response"] = str(result.get("final_response") or "")[:_HOOK_CHARS]
+        await self._services.hooks.emit(event, facts)
 
     # -- before ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 from pathlib import Path
 
@@ -42,6 +43,35 @@ def test_a_message_is_answered(gateway: Start) -> None:
             assert "hello" in model.requests[1].body.decode()
 
     asyncio.run(go())
+
+
+def test_hooks_of_the_home_are_told_what_was_said_and_answered(gateway: Start, home: Path) -> None:
+    folder = home / "hooks" / "log"
+    folder.mkdir(parents=True)
+    (folder / "HOOK.yaml").write_text("events: ['agent:start', 'agent:end']\n")
+    code = f"""import json
+def handle(event, context):
+    with open({str(home / "told")!r}, "a") as file:
+        file.write(json.dumps([event, context]) + "\\n")
+"""
+    (folder / "handler.py").write_text(code)
+
+    async def go() -> None:
+        with ScriptedModel(say("y" * 600)) as model:
+            async with gateway(model, hooks={"enabled": ["log"]}) as here:
+                await here.chat.say("x" * 600)
+                await here.quiet()
+
+    asyncio.run(go())
+    (began, start), (ended, end) = map(json.loads, (home / "told").read_text().splitlines())
+    assert (began, ended) == ("agent:start", "agent:end")
+    assert end == {**start, "response": "y" * 500}
+    facts = {name: start[name] for name in ("platform", "user_id", "chat_id", "thread_id", "chat_type", "message")}
+    assert facts == {
+        "platform": "telegram", "user_id": "42", "chat_id": "42", "thread_id": None, "chat_type": "dm",
+        "message": "x" * 500,
+    }  # fmt: skip
+    assert start["session_id"]
 
 
 def test_a_model_that_is_down_is_told_once_and_the_message_has_its_outcome(gateway: Start) -> None:
