@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from hermes_cli.framework import old_forms
 from hermes_config.errors import UsageError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Outcome = int | CommandAnswer | None
 
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
+_WRONG_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
+_UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (--[^\s=]+)")
 _SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
 
 
@@ -49,12 +51,32 @@ class Parser(argparse.ArgumentParser):
         return shown.replace("{platform}", example_platform()) if "{platform}" in shown else shown
 
     def error(self, message: str) -> NoReturn:
+        verbs, meant = self._verb_parsers(), ""
         words = message.split()  # argparse names the unknown words, or only the word after one
         if self._subparsers is None:
             words += [word for word in self.given if word not in self._option_string_actions]
+        if wrong := _WRONG_VERB.match(message):
+            message = f"{self.prog} has no verb '{wrong[1]}'"
+            meant = _near(wrong[1], verbs, before=f"{self.prog} ")
+        elif wrong := _UNKNOWN_OPTION.match(message):
+            parsers = [self, *(verbs[word] for word in self.given if word in verbs)]  # argparse reports a verb's here
+            meant = _near(wrong[1], [name for one in parsers for name in one._option_string_actions])
         if hint := old_forms.instead(self.prog.removeprefix("hermes ").partition(" ")[0], words):
             raise UsageError(message.partition(" (choose from")[0], hint=hint)
-        raise UsageError(message, hint=f"See {self.prog} --help.")
+        raise UsageError(message, hint=meant or f"See {self.prog} --help.")
+
+    def _verb_parsers(self) -> dict[str, argparse.ArgumentParser]:
+        if self._subparsers is None:
+            return {}
+        return dict(cast("Any", self._subparsers._group_actions[0].choices))
+
+
+def _near(typed: str, known: Iterable[str], *, before: str = "") -> str:
+    """The hint that names the known word most like the typed one; empty if none is like it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(typed, list(known), n=1)
+    return f"Did you mean {before}{near[0]}?" if near else ""
 
 
 def example_platform() -> str:

@@ -291,7 +291,9 @@ def register_send(parser: Parser) -> None:
         "-t {platform}:42 -s Report -f report.txt", "--list",
     )  # fmt: skip
     target = "PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD"
-    parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help=f"{target}; then the message, - reads a pipe")
+    parser.add_argument(
+        "words", nargs="*", default=[], metavar="TARGET TEXT", help=f"{target}; then the message, - reads a pipe"
+    )
     parser.add_argument("-t", "--target", metavar="TARGET", help="the target as an option; all words are the message")
     parser.add_argument("-f", "--file", metavar="FILE", help="the message is the text of this file; -: of a pipe")
     parser.add_argument("-s", "--subject", metavar="LINE", help="a line above the message")

@@ -28,7 +28,11 @@ _LOOKED_AT = 500
 def add_id(parser: Parser, *, many: str = "", note: str = "") -> None:
     """Add the argument ID: one conversation, or several with `many` as argparse's `nargs`."""
     if many:
-        parser.add_argument("ids", nargs=many, metavar="ID", help=f"ids, beginnings of ids, or titles{note}")
+        # With a default, argparse does not name an ID that may be left out among the missing arguments.
+        default: list[str] | None = [] if many == "*" else None
+        parser.add_argument(
+            "ids", nargs=many, default=default, metavar="ID", help=f"ids, beginnings of ids, or titles{note}"
+        )
     else:
         parser.add_argument("id", metavar="ID", help="an id, the beginning of an id, or a title")
 

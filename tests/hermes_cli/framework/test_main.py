@@ -133,7 +133,11 @@ def test_a_noun_alone_shows_its_verbs() -> None:
     [
         (["confg"], "Did you mean hermes config?"),
         (["\x1b[31mevil\n"], "hermes --help lists all commands."),
-        (["config", "lst"], "invalid choice"),
+        (["config", "chek"], "hermes config has no verb 'chek'. Did you mean hermes config check?"),
+        (["config", "zzz"], "hermes config has no verb 'zzz'. See hermes config --help."),
+        (["sessions", "list", "--limt", "3"], "unrecognized arguments: --limt 3. Did you mean --limit?"),
+        (["-q", "hi", "--modle", "demo"], "Did you mean --model?"),
+        (["sessions", "export"], "required: FILE. See"),
         (["config", "set", "only-a-key"], "VALUE"),
         (["config", "show", "--unknown"], "--unknown"),
     ],
