@@ -106,6 +106,38 @@ def _syntax_error(error: Exception, text: str, file: str) -> ConfigError:
     return ConfigError("not valid YAML", file=file)
 
 
+def repeated_keys(text: str) -> list[tuple[str, int]]:
+    """The dotted keys that one section has more than once, each with the line of the last, which counts.
+
+    A text that cannot be parsed has none.
+    """
+    import yaml
+
+    loader = _fast_loader()(text)
+    try:
+        root = loader.get_single_node()
+    except (yaml.YAMLError, RecursionError):
+        return []
+    finally:
+        loader.dispose()
+    repeated: dict[str, int] = {}
+    seen: set[int] = set()  # an anchored section is looked at once
+    rest: list[tuple[tuple[str, ...], yaml.Node | None]] = [((), root)]
+    while rest:
+        path, node = rest.pop()
+        if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        names: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in names:
+                    repeated[".".join((*path, key.value))] = key.start_mark.line + 1
+                names.add(key.value)
+                rest.append(((*path, key.value), value))
+    return list(repeated.items())
+
+
 def find_entry(node: yaml.Node | None, name: str) -> tuple[yaml.ScalarNode, yaml.Node] | None:
     """The key and value nodes of `name` in a mapping node. The last one counts, as it does for the data."""
     import yaml

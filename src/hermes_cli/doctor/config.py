@@ -48,7 +48,7 @@ def configuration(context: CheckContext) -> Iterator[CheckResult]:
         yield _broken(error)
         return
     for note in notes:
-        key = _NOTED_KEY.match(note)
+        key = None if "more than once" in note else _NOTED_KEY.match(note)
         fix = f"hermes config unset {key['key']}" if key else "hermes config edit"
         yield warning("config", note, fix)
     if not notes:

@@ -109,11 +109,20 @@ def hook_notes(loaded: config.Config) -> list[str]:
 
 
 def notes(loaded: config.Config) -> list[str]:
-    """Return notes about mistyped keys, invalid values, and approval settings that differ from hermes-agent."""
+    """Return notes about mistyped or repeated keys, invalid values, and approvals that differ from hermes-agent."""
     from hermes_agent.approvals import policy
 
     unfit = [problem.note for problem in loaded.problems]
-    return [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
+    return [*sections.table().mistyped(loaded.tree), *_repeated(loaded), *unfit, *policy.notes(loaded)]
+
+
+def _repeated(loaded: config.Config) -> list[str]:
+    """Name the keys that config.yaml has more than once: only the last of each counts."""
+    try:
+        found = yaml_file.repeated_keys((loaded.home / "config.yaml").read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError):  # no file, or it changed since it was loaded
+        return []
+    return [f"{text.harmless(key)} is set more than once; the last one counts (line {line})" for key, line in found]
 
 
 def _show(args: argparse.Namespace) -> CommandAnswer:
