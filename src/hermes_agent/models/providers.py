@@ -68,8 +68,7 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
     elif named is None and current in ("", "auto") and _is_unknown(config, entry, wanted):
         here = _configured(config, entry) if entry.get("default") else ""
         told = f" for {here}, the configured provider" if here else ", and no provider is configured"
-        hint = "Write PROVIDER/MODEL, such as openai/gpt-5 or ollama/llama3; hermes setup asks for a key."
-        raise ConfigError(f"the model {wanted:.60} is unknown{told}", file="", hint=hint)
+        raise ConfigError(f"the model {wanted:.60} is unknown{told}", file="", hint=_HOW_TO_NAME)
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it belongs to the other model
     changed["default"] = wanted
@@ -250,7 +249,15 @@ def _keys(config: Config, row: Provider, entry: Entry, base_url: str, *, key: st
             return list(found.items())
     if not variables or row.local or (row.name == "custom" and not variable):
         return [("", "")]
-    place = f"{key}.provider"
+    place, wanted = f"{key}.provider", str(entry.get("default") or "")
+    if str(entry.get("provider") or "").lower() in ("", "auto") and _is_unknown(config, entry, wanted):
+        raise MissingKey(
+            f"the model {wanted:.60} is unknown, and no provider is named",
+            file=str(config.home / "config.yaml"),
+            line=line_of(config.home / "config.yaml", [key]),
+            key=f"{key}.default",
+            hint=_HOW_TO_NAME,
+        )
     raise MissingKey(
         f"the provider {row.name} needs a key, and {' or '.join(variables)} is not set",
         file=str(config.home / "config.yaml"),
@@ -314,6 +321,8 @@ def fault(config: Config, key: str, reason: str, *, hint: str = "") -> ConfigErr
     file = config.home / "config.yaml"
     return ConfigError(reason, file=str(file), line=line_of(file, key.split(".")), key=key, hint=hint)
 
+
+_HOW_TO_NAME = "Write PROVIDER/MODEL, such as openai/gpt-5 or ollama/llama3; hermes setup asks for a key."
 
 Entry = Mapping[str, Any]
 """A model in config.yaml: default, provider, base_url, api_key, context_length …"""

@@ -149,6 +149,7 @@ def test_a_chosen_model_stays_at_the_server_that_is_configured(home: Path) -> No
         ("model: {default: gpt-5, provider: opnai}", KEYS, "model.provider", ["Did you mean openai?"]),
         ("model: {default: gpt-5, provider: zzzzzz}", KEYS, "model.provider", ["Known: ", "openrouter"]),
         ("model: {default: gpt-5, provider: openai}", "", "model.provider", ["needs a key", "OPENAI_API_KEY", ".env"]),
+        ("model: {default: nosuch}", "", "model.default", ["nosuch is unknown", "PROVIDER/MODEL"]),
         ("model: {default: g, provider: gemini}", "", "model.provider", ["GEMINI_API_KEY or GOOGLE_API_KEY"]),
         ("model: {default: m, provider: custom}", KEYS, "model.base_url", ["needs the address", "http://127.0.0.1"]),
         ("model: {default: m, base_url: 'ftp://x'}", KEYS, "model.base_url", ["begins with http://"]),
