@@ -30,7 +30,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Gateway": (
         Command("gateway", "run, start, stop and watch the gateway; connect a platform", "hermes_cli.operate.gateway"),
         Command("api", "print or change the key of the HTTP server", "hermes_cli.maintenance.inspect"),
-        Command("mcp", "use the tools of MCP servers; offer your conversations as one", "hermes_cli.operate.mcp"),
+        Command(
+            "mcp", "use the tools of MCP servers; offer your conversations to other agents", "hermes_cli.operate.mcp"
+        ),
         Command("send", "send a message to a chat", "hermes_cli.operate.messages"),
         Command("inbox", "show incoming messages and their state", "hermes_cli.operate.messages"),
         Command("cron", "schedule jobs and reminders, and show every run of them", "hermes_cli.operate.cron"),

@@ -63,7 +63,7 @@ def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
 
 
 def refusal(error: ApiError, *, taken: bool = False) -> Response:
-    """The response for an error. `taken`: the request's message was stored, and the same request would be another."""
+    """The response for an error. `taken`: the message was stored, so a repeated request would be a second message."""
     # OpenAI's clients repeat a 409 and every 5xx by themselves: a failed turn would run three times, with its tools.
     repeatable = error.status in (429, 503) and not taken
     headers = {"retry-after": "1"} if repeatable else {"x-should-retry": "false"}

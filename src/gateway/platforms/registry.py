@@ -149,7 +149,7 @@ def descriptor(name: str) -> Descriptor:
     """The descriptor of one platform. Raises `PlatformUnusable`."""
     rows = plugins.get_platforms()
     if name not in rows:
-        raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"There are: {', '.join(rows)}.")
+        raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"Known: {', '.join(rows)}.")
     return _described(rows[name])
 
 

@@ -153,7 +153,7 @@ class RunningTurn:
             self.on_asking(False, here)
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Ask the turn to stop and keep its work. `reason`: if it was not the person who stopped it."""
+        """Ask the turn to stop and keep its work. `reason`: why, if it was not the person's wish."""
         self.stopped = True
         if self.agent is not None and reason is not None:
             self.agent.interrupt(message, reason=reason)

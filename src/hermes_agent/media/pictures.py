@@ -93,7 +93,7 @@ def _joined(text: str, lines: list[str]) -> str:
 async def _described(
     setup: Setup, given: Mapping[str, Any], conversation_id: ConversationId, session_id: SessionId
 ) -> str:
-    """What a model that sees says of a picture; empty if there is none or it fails."""
+    """A description of a picture by the vision model; empty if there is no such model or the call fails."""
     from hermes_agent import aux_calls
     from hermes_agent.models import providers
 

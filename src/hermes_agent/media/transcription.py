@@ -97,7 +97,7 @@ class VoiceListener:
         return text
 
     async def _paid(self) -> float:
-        """Count the price of one message. Raises `ModelError` where a limit leaves no room for it."""
+        """Count the price of one message. Raises `ModelError` if it would exceed a limit."""
         speech = self.config.stt
         usd = speech.usd_per_message
         if usd is None and is_own_machine(str(speech.base_url)):

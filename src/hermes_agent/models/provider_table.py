@@ -201,7 +201,8 @@ def _made(one: plugins.PluginProvider) -> Provider | None:
         _check(made)
     except (TypeError, re.error) as error:
         facts = {"action": "provider_refused", "plugin": one.plugin}
-        _log.warning("the provider %s of %s has invalid fields: %s", one.name, one.plugin, error, extra=facts)
+        said = "plug-in %s: the provider %s is left out, because a field is wrong: %s"
+        _log.warning(said, one.plugin, one.name, error, extra=facts)
         return None
     return made
 

@@ -122,7 +122,8 @@ class Registry:
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name in use is refused unless `override`; an overriding tool keeps the position in the list."""
         if not override and (tool.name in self._tools or tool.name in BUILT_INS):
-            raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
+            advice = "Choose another name, or register it with override=True."
+            raise NameTaken(f"another tool has the name {tool.name}", hint=advice)
         replaced = built_in(tool.name)
         self._tools[tool.name] = replace(tool, listed=replaced is not None and replaced.listed)
         self.generation += 1

@@ -181,7 +181,7 @@ def _is_own_network(address: IPAddress) -> bool:
 
 
 def _source_address(address: IPAddress) -> IPAddress | None:
-    """The own address from which the kernel would reach another one. Nothing is sent."""
+    """The local address that the kernel would use to reach another address. Nothing is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((str(address), 9))

@@ -24,7 +24,7 @@ def register_memory(parser: Parser) -> None:
     verbs.add("show", _show, "show the remembered entries", json=True)
     forget = verbs.add("forget", _forget, "forget one entry", '"allergic to nuts"', "nuts --yes", json=True, yes=True)
     forget.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
-    confirm = verbs.add("confirm", _confirm, "agree to an entry that came from outside", '"opens at nine"', json=True)
+    confirm = verbs.add("confirm", _confirm, "confirm an entry that came from outside", '"opens at nine"', json=True)
     confirm.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
     edit = verbs.add("edit", _edit, "open the entries in $EDITOR; a line with § alone separates them", "", "user")
     about = "memory: notes (default); user: facts about you; shared: known to everybody"

@@ -42,18 +42,21 @@ def register_skills(parser: Parser) -> None:
     install.add_argument("source", metavar="SOURCE", help="a folder, or URL@COMMIT with the whole commit id")
     install.add_argument("--within", default="", metavar="FOLDER", help="a folder of the source")
     install.add_argument("--category", default="", metavar="NAME", help="the folder in skills/ that they get")
-    undo = verbs.add("undo", _undo, "take back the last change of a skill", "deploy", json=True, db=True)
+    undo = verbs.add("undo", _undo, "undo the last change of a skill", "deploy", json=True, db=True)
     undo.add_argument("name", metavar="NAME", help="as hermes skills list shows it, or of a removed one")
 
 
 def register_proposals(parser: Parser) -> None:
     parser.set_defaults(run=with_store(_proposals), json=False, all=False)
     verbs = Verbs(parser)
-    listed = verbs.add("list", _proposals, "list what waits for your yes", "", "--all", json=True, db=True)
-    listed.add_argument("--all", action="store_true", help="also what was decided")
+    listed = verbs.add(
+        "list", _proposals, "list proposals that wait for your decision", "", "--all", json=True, db=True
+    )
+    listed.add_argument("--all", action="store_true", help="also show decided proposals")
     for name, what in (
-        ("show", "show one with its difference"), ("accept", "make the change"), ("refuse", "leave all as it is"),
-        ("edit", "change the proposed text in $EDITOR, then accept it"), ("undo", "take an accepted change back"),
+        ("show", "show a proposal and the changes it makes"), ("accept", "make the proposed change"),
+        ("refuse", "reject a proposal; nothing changes"),
+        ("edit", "change the proposed text in $EDITOR, then accept it"), ("undo", "undo an accepted change"),
     ):  # fmt: skip
         verb = verbs.add(name, _show_proposal if name == "show" else _decide, what, "p1a2b3c4d", json=True, db=True)
         verb.add_argument("proposal", metavar="ID", help="as hermes proposals list shows it")

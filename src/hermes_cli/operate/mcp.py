@@ -56,8 +56,8 @@ def register(parser: Parser) -> None:
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable; ${NAME} takes it from .env"
     )
     add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="an HTTP header; ${NAME} too")
-    add.add_argument("--auth", choices=("oauth",), help="the server wants a login (hermes mcp login NAME)")
-    about = "let this through its confinement: network, /folder, read:/folder, or host (no confinement at all)"
+    add.add_argument("--auth", choices=("oauth",), help="the server needs a login (hermes mcp login NAME)")
+    about = "what the server may use outside its sandbox: network, /folder, read:/folder, or host (no sandbox at all)"
     add.add_argument("--needs", action="append", default=[], metavar="NEED", help=about)
     add.add_argument("--no-test", action="store_true", help="only save it")
     add.add_argument(
@@ -66,7 +66,7 @@ def register(parser: Parser) -> None:
     verbs.add("list", _list, "list the MCP servers and their state", "", "--json", json=True)
     for name, run, about, examples in (
         ("test", _test, "connect to a server now and list its tools", ("git", "git --json")),
-        ("login", _login, "log in at a server (OAuth)", ("notes", "notes --no-browser")),
+        ("login", _login, "log in to a server (OAuth)", ("notes", "notes --no-browser")),
     ):
         verb = _named(verbs.add(name, run, about, *examples, json=True))
         if name == "login":

@@ -113,7 +113,9 @@ def _check_target(path: Path, *, yes: bool) -> None:
     if path.is_dir():
         raise UsageError("this is a folder", where=str(path), hint="Give the name of a file.")
     if not path.absolute().parent.is_dir():
-        raise UsageError("there is no such folder", where=str(path.absolute().parent))
+        raise UsageError(
+            "the folder does not exist", where=str(path.absolute().parent), hint="Make it, or name another one."
+        )
     if path.exists():
         prompts.confirm(f"{path} exists. Replace it?", yes=yes)
 

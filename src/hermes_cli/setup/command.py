@@ -325,7 +325,7 @@ def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str
             prompts.tell(f"That did not work: {error.what}.")
             key = prompts.secret(f"{'Another key' if key else 'Your key'}, {only} (Enter gives up): ")
             if not key:
-                raise model.ModelDoesNotAnswer("no key that works was given") from None
+                raise model.ModelDoesNotAnswer("you gave no key that works") from None
     model.keep(choice, key, loaded)
     tried = "" if args.no_test else " The model answers."
     print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")

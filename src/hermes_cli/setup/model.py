@@ -103,7 +103,7 @@ def address_of(words: str) -> str:
     except ValueError:  # brackets that do not match, a port that is not a number
         good = False
     if not good or any(mark.isspace() for mark in said):
-        raise UsageError(f"{redaction.shown(said)} is not an address of a server", hint=such_as)
+        raise UsageError(f"{redaction.shown(said)} is not the address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("the address must not hold a user, password or query", hint="Set-up asks for the key later.")
     return said.rstrip("/")

@@ -89,7 +89,7 @@ class Picker(ModalScreen[str]):
             found = list(await self.rows(typed.strip()))
         except (RequestRefused, ServerLost) as error:
             if self.is_mounted:
-                self.query_one("#about", Static).update(Text(f"{error.one_line()} · Escape leaves"))
+                self.query_one("#about", Static).update(Text(f"{error.one_line()} · Escape closes"))
             return
         if number != self._asked or not self.is_mounted:
             return
@@ -98,7 +98,7 @@ class Picker(ModalScreen[str]):
         offered.clear_options()
         offered.add_options([Option(row.line) for row in found])
         offered.highlighted = 0 if found else None
-        said = "Enter takes · Escape leaves" if found else "nothing fits · Escape leaves"
+        said = "Enter opens · Escape closes" if found else "nothing found · Escape closes"
         self.query_one("#about", Static).update(said)
 
     def action_move(self, step: int) -> None:
@@ -121,7 +121,7 @@ class Picker(ModalScreen[str]):
 
 
 class SessionPicker(Picker):
-    prompt = "words of a title, an id, or of what was said"
+    prompt = "words of a title or a message, or an id"
 
     def __init__(self, ask: Ask) -> None:
         super().__init__()

@@ -140,7 +140,7 @@ class Pruning(Store):
         return Chosen(Q.candidates, self._now(), conditions)
 
     def _now(self) -> tuple[float | None, float | None]:
-        """The two times of `loose`."""
+        """The current time, once for each place that the statement `loose` compares with it."""
         now = leases.shared_now(self)
         return now, now
 

@@ -78,7 +78,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
     if os.path.lexists(path):
         raise UsageError("the file already exists", where=str(path), hint="Choose a new name.")
     if not path.parent.is_dir():
-        raise UsageError("there is no such folder", where=str(path.parent))
+        raise UsageError("the folder does not exist", where=str(path.parent), hint="Make it, or name another one.")
     if path.suffix == ".zip":
         copy_all.export_store(store, path, progress=progress)
         return replace(verify(path, limits=store.limits), left=store.engine.read(kept.not_copied))
@@ -92,7 +92,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
 def verify(path: Path, *, limits: Limits) -> Backup:
     """Open a backup and check all of it; raises when it cannot be restored."""
     if not path.is_file():
-        raise BackupRefused("there is no such backup", where=str(path))
+        raise BackupRefused("this backup does not exist", where=str(path), hint="hermes backup list shows all backups.")
     if path.suffix == ".zip":
         return _described(path, _load_into_temporary(path, limits))
     with sqlite_copy.reading(path) as raw:

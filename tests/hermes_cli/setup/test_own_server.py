@@ -158,16 +158,16 @@ def test_bad_input_gets_one_line_and_the_question_again(own: ModelServer, elsewh
         "192.168.1.5:4000/v1": "It begins with http:// or https://",
         "ftp://127.0.0.1/v1": "It begins with http:// or https://",
         f"http://me:pw@{own.address}/v1": "must not hold a user, password or query",
-        "http://[::1/v1": "is not an address of a server",
+        "http://[::1/v1": "is not the address of a server",
         "banana": "Which provider has banana?",
         "99": "There is no 99 in the list.",
         KEY: "This looks like a key; it was sent nowhere.",
     }
     at_the_address = {
-        "gpt-5": "'gpt-5' is not an address of a server. It begins with http:// or https://",
-        "openai/gpt-5": "'openai/gpt-5' is not an address of a server.",
+        "gpt-5": "'gpt-5' is not the address of a server. It begins with http:// or https://",
+        "openai/gpt-5": "'openai/gpt-5' is not the address of a server.",
         f"http://{own.address}/v1?api_key=abc": "must not hold a user, password or query",
-        KEY: "'[secret]' is not an address of a server.",
+        KEY: "'[secret]' is not the address of a server.",
     }
     with _setup() as window:
         for times, (typed, said) in enumerate(at_the_model.items(), 1):

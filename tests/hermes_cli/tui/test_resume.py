@@ -46,7 +46,7 @@ def test_what_the_list_shows_is_found_by_its_name(sit: Sit, shown: str, named: s
             await person.say("/resume")
             await person.see(shown)
             await person.press("escape")
-            await person.until(lambda screen: "Escape leaves" not in screen, "closed")
+            await person.until(lambda screen: "Escape closes" not in screen, "closed")
             await person.say(f"/resume {named}")
             assert said in await person.see("Resumed: ")
 

@@ -153,7 +153,7 @@ def test_a_backup_never_takes_the_place_of_a_file(database: Path, tmp_path: Path
     with pytest.raises(UsageError, match="already"):
         make(database, tmp_path / "precious.db")
     assert (tmp_path / "precious.db").read_text() == "mine"
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="folder does not exist"):
         make(database, tmp_path / "nowhere" / "b.db")
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_backup_is_found_out(database: Path, tmp_path: Path) -> None:
     made.write_bytes(b"")
     with pytest.raises(BackupRefused, match="empty"):
         backup.verify(made, limits=LIMITS)
-    with pytest.raises(BackupRefused, match="no such backup"):
+    with pytest.raises(BackupRefused, match="backup does not exist"):
         backup.verify(tmp_path / "missing.db", limits=LIMITS)
 
 

@@ -52,7 +52,7 @@ class AgentHome:
 def find(path: Path) -> AgentHome:
     """The home at `path`, which is its folder or its database file."""
     if not path.exists():
-        raise StoreUnavailable("there is nothing here", where=str(path), hint="Name the folder of the other home.")
+        raise StoreUnavailable("this folder does not exist", where=str(path), hint="Name the folder of the other home.")
     if path.is_file() and path.name != "state.db":
         return AgentHome(path.parent, path, None, whole=False)
     folder = path.parent if path.is_file() else path

@@ -175,7 +175,7 @@ def _ours(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "kind", "words"),
     [
-        (lambda folder: folder / "nowhere", StoreUnavailable, "nothing here"),
+        (lambda folder: folder / "nowhere", StoreUnavailable, "folder does not exist"),
         (lambda folder: folder, NotADatabase, "not a home of hermes-agent"),
         (_empty, NotADatabase, "empty"),
         (_text, NotADatabase, "not a database"),
