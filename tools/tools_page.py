@@ -11,21 +11,21 @@ from hermes_agent.tools.registry import Registry
 
 _INTRODUCTION = """# Tools
 
-What the model can call. `hermes tools` shows what is on in your home.
+These are the tools that the model can call. `hermes tools` shows which are on in your home.
 
-- Choose in config.yaml: `toolsets` (a list; everything is on without it), `platform_toolsets.<platform>` for one
-  platform, `agent.disabled_toolsets` to take away. Names are those of the toolsets below or of single tools.
+- Choose in config.yaml: `toolsets` (a list; without it all tools are on), `platform_toolsets.<platform>` for one
+  platform, `agent.disabled_toolsets` to switch tools off. Use the names of the toolsets below or of single tools.
 - The prompt lists the tools that people use daily. The model finds the others with `find_tool` and calls them with
-  `use_tool`: those marked *found* below, and the tools of plug-ins and MCP servers. Such a call counts everywhere as a
+  `use_tool`: those marked *found* below, and the tools of plug-ins and MCP servers. Such a call counts as a
   call of the tool itself: for permissions, hooks, `/why` and after a crash.
 - Members and guests get no terminal and no files; guests get no memory either.
-- Whatever executes or changes something asks the gate first (see approvals). Reading a file that may hold credentials,
-  or one of the Hermes home outside `workspace` and `skills`, asks too. The database is never opened by a tool.
-- Commands and files start in the folder you started Hermes from; without a shell, in `<home>/workspace`. A child
+- A tool that runs or changes something needs permission first ([approvals](approvals.md)). So does reading a file that may hold credentials,
+  or a file of the Hermes home outside `workspace` and `skills`. No tool opens the database.
+- Commands and file tools start in the folder where you started Hermes; in the gateway, in `<home>/workspace`. A child
   process gets an allow-list of environment variables (PATH, HOME, LANG …) and those named under
   `terminal.env_passthrough`, never one that looks like a key, a token or a password.
-- A result that is longer than the limit is cut in the middle; the whole lies in `<home>/results`, where the model reads
-  it in pages. The bounds are in the operators' [table of limits](../operators/limits.md), under Tools.
+- A result that is longer than the limit is cut in the middle; the full result is in `<home>/results`, where the model reads
+  it in pages. The limits are in the operators' [table of limits](../operators/limits.md), under Tools.
 """
 
 
