@@ -93,7 +93,7 @@ async def _take(folder: Path, demo: ChatOptions) -> None:
         await scene.press("d")
         await scene.see("ready")
         await scene.press("f4", "ctrl+r")
-        await scene.see("Enter opens")
+        await scene.see("Enter chooses")
         scene.keep("conversations")
         await scene.press("escape")
         await scene.say("run head -3 notes.md")

@@ -198,7 +198,7 @@ def resume(db: SessionDB, job: Job) -> float:
         raise UsageError(f"{job.name!r:.60} is not paused: it is {job.state}")
     then = schedule_of(job).after(db.clock())
     if then is None:
-        raise UsageError(f"{job.name!r:.60} has no time left to run", hint=_once_more(job))
+        raise UsageError(f"{job.name!r:.60} has no run left", hint=_once_more(job))
     if not db.jobs.change(job, "active", then):
         raise UsageError(f"{job.name!r:.60} was changed meanwhile", hint="Look at it again.")
     return then

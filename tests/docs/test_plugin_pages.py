@@ -370,5 +370,5 @@ def test_the_executor_runs_commands_only_when_the_owner_names_it(
 
 def test_an_executor_that_is_named_and_not_there_is_refused(plugged: PluginHome) -> None:
     config.set_value("executor", "plugin:nowhere")
-    with pytest.raises(ExecutorUnavailable, match="no plug-in that is loaded brings it"):
+    with pytest.raises(ExecutorUnavailable, match="no loaded plug-in provides it"):
         executor.sandbox_of(config.load())

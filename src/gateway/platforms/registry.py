@@ -225,7 +225,7 @@ def _described(row: plugins.PluginPlatform) -> Descriptor:
         _check(made)
         return made
     except TypeError as error:
-        raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is not described well: {error}") from error
+        raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is invalid: {error}") from error
 
 
 def _check(made: Descriptor) -> None:

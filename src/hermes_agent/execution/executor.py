@@ -167,7 +167,7 @@ def _of_plugin(name: str, config: Config) -> ExecutorChoice:
         row = plugins.get_executors().get(name)
     if row is None:
         raise ExecutorUnavailable(
-            f"executor: {PLUGIN}{name} cannot be used: no plug-in that is loaded brings it",
+            f"executor: {PLUGIN}{name} cannot be used: no loaded plug-in provides it",
             hint="hermes plugins list says what is loaded, and why the others are not.",
         )
     key = (row, config.home)
@@ -218,7 +218,7 @@ class Executor:
         for its input and its output; `on_output` gets only what it writes to its errors then."""
         runner = sandbox_of(self.config).runner
         if runner is not None and streams is not None and not (permit is not None and permit.opening.host):
-            raise ExecutorUnavailable("the plug-in's executor runs no program that one talks to")
+            raise ExecutorUnavailable("the plug-in's executor cannot run a program that needs input")
         if runner is not None and not ours and not (permit is not None and permit.opening.host):
             opening = await asyncio.to_thread(_opening_in, workspace, command, permit)
             running = PluginProcess(runner.run(command, workspace=workspace, opening=opening, on_output=on_output))

@@ -327,7 +327,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:  # this and the next four are called by httptools, inside `feed_data`
         if self._whole:
-            raise ValueError("there is more than an answer")
+            raise ValueError("there is data after the answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._status:  # trailers behind the body are not read

@@ -227,7 +227,7 @@ def _wire(config: Config, row: Provider, entry: Entry, base_url: str, *, key: st
         return _WIRES[mode]
     if mode not in ("", "auto"):
         hint = "Use chat_completions or anthropic_messages."
-        raise fault(config, f"{key}.api_mode", f"{mode!r:.60} is not spoken here", hint=hint)
+        raise fault(config, f"{key}.api_mode", f"{mode!r:.60} is not supported", hint=hint)
     return "anthropic" if row.name == "custom" and base_url.endswith("/anthropic") else row.wire
 
 

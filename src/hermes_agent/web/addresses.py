@@ -90,7 +90,7 @@ class WebPolicy:
         if self.opens(address):
             return
         if str(address.port) in _BAD_PORTS.split():
-            raise AddressRefused(f"port {address.port} is not one of the web")
+            raise AddressRefused(f"port {address.port} is not a web port")
         if _is_number(host):
             self.choose(address, [host])
         elif _LOCAL_NAMES.search(host) or "." not in host:

@@ -222,7 +222,7 @@ def _decoder(encoding: str) -> Callable[[bytes, int], bytes] | None:
     if name in ("", "identity"):
         return None
     if name not in ("gzip", "x-gzip", "deflate"):
-        raise FetchFailed(f"it is packed as {name[:40]!r}, which was not asked for")
+        raise FetchFailed(f"it is packed as {name[:40]!r}, although Hermes did not ask for that")
     unpacker: zlib._Decompress | None = None
     first = b""
 

@@ -302,7 +302,7 @@ class PluginContext:
     def register_tool_source(self, name: str, source: Any) -> None:
         """Add tools that may come and go: `source` is a `hermes_agent.tools.base.ToolSource`."""
         if not callable(getattr(source, "tools", None)):
-            raise PluginError(f"the tool source {name[:60]!r} is no ToolSource but {type(source).__name__}")
+            raise PluginError(f"the tool source {name[:60]!r} is not a ToolSource but {type(source).__name__}")
         row = PluginToolSource(plugin=self._found.key, name=_command_name(name), source=source)
         self._add(self._open().tool_sources, "tool source", False, row)
 

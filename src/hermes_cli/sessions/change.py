@@ -71,7 +71,7 @@ def _archive(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     filters = _filters(args)
     if bool(args.ids) == bool(filters):
         raise UsageError(
-            "name conversations, or give filters such as --older-than 30, one of the two",
+            "name conversations or give filters such as --older-than 30, but not both",
             hint="See hermes sessions archive --help.",
         )
     if args.ids:

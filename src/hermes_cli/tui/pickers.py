@@ -98,7 +98,7 @@ class Picker(ModalScreen[str]):
         offered.clear_options()
         offered.add_options([Option(row.line) for row in found])
         offered.highlighted = 0 if found else None
-        said = "Enter opens · Escape closes" if found else "nothing found · Escape closes"
+        said = "Enter chooses · Escape closes" if found else "nothing found · Escape closes"
         self.query_one("#about", Static).update(said)
 
     def action_move(self, step: int) -> None:

@@ -99,7 +99,7 @@ def test_our_own_tools_are_a_source_that_is_registered_as_theirs(camera: PluginH
     assert (first.plugin, tuple(tool.name for tool in first.source.tools())) == ("hermes", BUILT_INS)
     assert [one.name for one in others] == ["broken", "camera", "careless", "doubtful", "phone", "unschooled"]
     refused = plugins.get_plugin_commands()["refused"].description
-    assert refused == "the tool source 'no-source' is no ToolSource but object"
+    assert refused == "the tool source 'no-source' is not a ToolSource but object"
     known = registry.shared()
     assert known is registry.shared(), "sources that fail change nothing"
     assert known.names() == (*BUILT_INS, "doubt", "place", "snap", "told")

@@ -272,7 +272,7 @@ def test_ctrl_c_at_any_moment(place: Path) -> None:
         terminal.see("interrupted; finished work")
         assert (place / "old").is_dir()
         terminal.keys("\x12")  # Ctrl+R: the conversations
-        terminal.see("Enter opens")
+        terminal.see("Enter chooses")
         terminal.press("ctrl-c")
         terminal.type("what is 5 * 5?")
         terminal.see("5 * 5 = 25")

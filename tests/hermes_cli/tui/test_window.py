@@ -168,7 +168,7 @@ def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
             await person.see("5 + 5 = 10")
             await person.ready()
             await person.press("ctrl+r")
-            await person.see("Enter opens")
+            await person.see("Enter chooses")
             await person.write("marmalade")
             await person.until(lambda screen: "5 + 5?" not in _box(screen), "the other one left out")
             await person.until(lambda screen: _box(screen).count("marmalade") == 2, "the word, typed and found")

@@ -110,7 +110,7 @@ async def meet_owner(token: str, extra: Mapping[str, Any], *, code: str, seconds
                 raise MeetingFailed("too many wrong codes were sent to the bot", hint="Start again to get a new code.")
             if len(found) >= _BATCH:
                 raise MeetingFailed(
-                    "too many messages wait for this bot to find yours among them",
+                    "so many messages wait for this bot that yours could not be found",
                     hint="Run the gateway, write to the bot, then: hermes pairing approve telegram CODE --owner",
                 )
             if found:
