@@ -170,6 +170,7 @@ class _Table:
     count = -1
     rows: Mapping[str, Provider] = MappingProxyType({})
     aliases: Mapping[str, str] = MappingProxyType({})
+    faults: ClassVar[dict[str, str]] = {}
     wires: ClassVar[dict[tuple[str, str, str], Wire]] = {}
 
 
@@ -177,12 +178,19 @@ def table() -> Mapping[str, Provider]:
     """Every provider by name: built-in ones, then those of plug-ins."""
     registered = plugins.get_plugin_manager().registries
     if registered is not _Table.of or len(registered.providers) != _Table.count:
+        _Table.faults = {}
         made = [row for one in plugins.get_providers().values() if (row := _made(one)) is not None]
         _Table.rows = {row.name: row for row in made}
         _Table.aliases = {alias: row.name for row in reversed(made) for alias in row.aliases}
         _Table.wires = {}
         _Table.of, _Table.count = registered, len(registered.providers)
     return _Table.rows
+
+
+def faults() -> Mapping[str, str]:
+    """The registered providers that are left out of the table, each with the reason."""
+    table()
+    return _Table.faults
 
 
 def known(name: Any) -> str:
@@ -202,6 +210,7 @@ def _made(one: plugins.PluginProvider) -> Provider | None:
     except (TypeError, re.error) as error:
         facts = {"action": "provider_refused", "plugin": one.plugin}
         said = "plug-in %s: the provider %s is left out, because a field is wrong: %s"
+        _Table.faults[one.name] = str(error)
         _log.warning(said, one.plugin, one.name, error, extra=facts)
         return None
     return made

@@ -25,7 +25,15 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_agent.models.base import Endpoint, WireName, is_own_machine
-from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS, VENDORS, Provider, context_length, known, table
+from hermes_agent.models.provider_table import (
+    ANTHROPIC_MAX_TOKENS,
+    VENDORS,
+    Provider,
+    context_length,
+    faults,
+    known,
+    table,
+)
 from hermes_agent.text import close_names
 from hermes_cli import plugins
 from hermes_config import redaction
@@ -382,6 +390,9 @@ def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[
         plugins.discover_plugins()  # a plug-in may register it, and not every command has loaded plug-ins
     if name := known(named):
         return table()[name], entry
+    if named in faults():
+        reason = f"the provider {named:.60} is left out, because a field is wrong: {faults()[named]}"
+        raise fault(config, f"{key}.provider", reason, hint="hermes plugins list names its plug-in.")
     aliases = [alias for row in table().values() for alias in row.aliases]
     near = close_names(named, (*table(), *aliases), most=1, cutoff=0.6)
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(table())}."

@@ -70,6 +70,7 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
             *row.notes,
             *(f"its command /{name} was left out: Hermes has one of that name" for name in clashes),
             *filter(None, map(_fault_of_platform, platforms)),
+            *_faults_of_providers(row.found.key),
             *(f"brings the executor {name}; {PLUGIN}{name} as the setting executor uses it" for name in executors),
         ],
     }
@@ -84,6 +85,18 @@ def _fault_of_platform(name: str) -> str:
     except HermesError as error:
         return error.one_line()
     return ""
+
+
+def _faults_of_providers(plugin: str) -> list[str]:
+    """Why providers of this plug-in are left out."""
+    from hermes_agent.models import provider_table
+
+    rows = plugins.get_providers()
+    return [
+        f"its provider {name} is left out, because a field is wrong: {why}"
+        for name, why in provider_table.faults().items()
+        if rows[name].plugin == plugin
+    ]
 
 
 def _enable(args: argparse.Namespace) -> None:

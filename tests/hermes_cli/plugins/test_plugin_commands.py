@@ -43,6 +43,21 @@ def bring(home: Path) -> Iterator[Bring]:
         yield add
 
 
+def test_a_provider_with_a_wrong_field_is_said(run: Run, home: Path) -> None:
+    with plugin_home(home) as plugged:
+        plugged.add(
+            "acme",
+            'def register(ctx):\n    ctx.register_provider("acme", base_url="https://acme.example", guess="a-")\n',
+        )
+        plugged.load("acme")
+        config.set_value("model", {"provider": "acme", "default": "acme-large"})
+        said = "its provider acme is left out, because a field is wrong: "
+        assert said in run("plugins", "list").out
+        asked = run("model")
+        assert asked.code == 1 and "the provider acme is left out, because a field is wrong: " in asked.err
+        assert "'guess'" in asked.err
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
