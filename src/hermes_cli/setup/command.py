@@ -82,8 +82,9 @@ def _setup(args: argparse.Namespace) -> None:
         for step in steps:
             step(args, asks=asks)
     except KeyboardInterrupt:
-        saved = "Nothing was changed" if _files(home) == before else "Your answers so far are saved"
-        print(f"\n\nStopped. {saved}; hermes setup continues from here.")
+        unchanged = "Nothing was changed. hermes setup asks again."
+        saved = "Your answers so far are saved. hermes setup asks for the rest."
+        print(f"\n\nStopped. {unchanged if _files(home) == before else saved}")
         raise
     missing = budget.unpriced(config.load())
     if missing is not None:
