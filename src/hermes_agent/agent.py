@@ -257,10 +257,7 @@ class AIAgent(Callbacks):
             if not isinstance(user_message, str):
                 user_message, persist_user_message = await self._in_words(user_message, persist_user_message)
             person = self._setup.person_id if request is None else request.person_id
-            answers = await hooks.fire(
-                "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
-                platform=self.platform, sender_id=person,
-            )  # fmt: skip
+            answers = await self._fire_pre_llm_call(user_message, person, task_id)
             # The timestamp is the arrival time, even if an unfinished turn must end first. Context that plug-ins add
             # for the model is stored with the message, exactly as sent.
             came = self._setup.db.clock() if persist_user_timestamp is None else persist_user_timestamp
@@ -416,6 +413,16 @@ class AIAgent(Callbacks):
         state = await asyncio.to_thread(self._setup.db.live_state, self._known_session)
         if new or (state is not None and state.message_count == 0):
             await hooks.fire("on_session_start", session_id=self.session_id, model=self.model, platform=self.platform)
+
+    async def _fire_pre_llm_call(self, message: Content, person: PersonId | None, task_id: str | None) -> list[Any]:
+        if not plugins.has_hook("pre_llm_call"):
+            return []
+        history = await asyncio.to_thread(self._setup.db.get_messages_as_conversation, self._known_session)
+        return await hooks.fire(
+            "pre_llm_call", session_id=self.session_id, task_id=task_id or "", user_message=copy.deepcopy(message),
+            conversation_history=history, is_first_turn=not history, model=self.model, platform=self.platform,
+            sender_id=person,
+        )  # fmt: skip
 
     def _ensure_session(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Create a missing session and fill an empty one. True if the session is new."""

@@ -113,6 +113,22 @@ def test_what_is_stored_may_differ_from_what_is_sent_with_a_picture(
     assert "cat.png" in asked
 
 
+def test_a_hook_knows_what_was_said_before(make_agent: MakeAgent, plug: Plug, run: Any) -> None:
+    plug("""
+def note(user_message, conversation_history, is_first_turn, task_id, **_):
+    seen.append((user_message, [row["content"] for row in conversation_history], is_first_turn, task_id))
+global seen
+seen = []
+ctx.register_hook("pre_llm_call", note)
+""")
+    module: Any = sys.modules["hermes_plugins.mine"]
+    with ScriptedModel(say("One."), say("Two.")) as model:
+        agent = make_agent(model)
+        run(agent.arun_conversation("first"))
+        run(agent.arun_conversation("second", task_id="t"))
+    assert module.seen == [("first", [], True, ""), ("second", ["first", "One."], False, "t")]
+
+
 def test_the_reply_is_told_once(make_agent: MakeAgent, plug: Plug, run: Any, tmp_path: Path) -> None:
     told = tmp_path / "told"
     plug(f"""
