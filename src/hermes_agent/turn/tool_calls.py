@@ -120,11 +120,12 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
         status = "error" if result.is_error else "ok"
     took = time.monotonic() - began
     facts = {**turn.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
-    outcome = {"result": result.content, "duration_ms": round(took * 1000), "status": status}
-    await hooks.fire(
-        "post_tool_call", **facts, **outcome, error_type=None, error_message=result.content if result.is_error else None
-    )
-    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
+    facts |= {
+        "result": result.content, "duration_ms": round(took * 1000), "status": status, "error_type": None,
+        "error_message": result.content if result.is_error else None,
+    }  # fmt: skip
+    await hooks.fire("post_tool_call", **facts)
+    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts))
     if replaced is not None:
         result = replace(result, content=replaced)
     row = await _store(turn, call, result, mark=mark if marked else None, unknown=unknown)
