@@ -285,7 +285,7 @@ class Executor:
     def working_folder(command: ShellCommand, permit: Permit | None) -> int:
         """A descriptor of the command's folder. Raises if the approved folder was replaced by a link meanwhile."""
         if permit is None:  # the sandbox holds it wherever it starts
-            return descriptors.folder_at(Path(os.path.realpath(command.workdir)))
+            return os.open(command.workdir, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return descriptors.folder_at(command.workdir)
         except OSError as error:

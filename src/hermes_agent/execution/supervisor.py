@@ -26,6 +26,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from hermes_agent.execution import landlock, seccomp
@@ -272,16 +273,15 @@ class _Keeper:
                 argv.insert(1, "--unshare-net")
         places.append((_above(os.open(os.devnull, os.O_RDONLY) if self._source < 0 else self._source), 0))
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
-        before = self._prefer_to_be_killed(_KILLED_FIRST)  # the command inherits it
         try:
-            return os.posix_spawnp(
-                argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS, file_actions=actions
-            )
+            with _killed_first(confined=bool(self._limits)):
+                return os.posix_spawnp(
+                    argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS, file_actions=actions
+                )
         except OSError as error:
             os.write(status, f"{error.strerror} {argv[0]}".encode())
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
         finally:
-            self._prefer_to_be_killed(before)
             for old, _ in places:
                 os.close(old)
 
@@ -315,12 +315,12 @@ class _Keeper:
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
             self._apply_limits()
-            self._prefer_to_be_killed(_KILLED_FIRST)
-            if self._sandbox == "landlock":
-                rules = [(path, access) for path, access in self._request["rules"]]
-                landlock.restrict(rules, sockets=self._request["sockets"])
             argv = self._request["argv"]
-            os.execvpe(argv[0], argv, self._request["environ"])
+            with _killed_first(confined=bool(self._limits)):
+                if self._sandbox == "landlock":
+                    rules = [(path, access) for path, access in self._request["rules"]]
+                    landlock.restrict(rules, sockets=self._request["sockets"])
+                os.execvpe(argv[0], argv, self._request["environ"])
         except BaseException as error:  # noqa: BLE001 - the boundary of a forked process
             why = getattr(error, "strerror", None) or type(error).__name__
             place = getattr(error, "filename", None) or ""
@@ -335,19 +335,6 @@ class _Keeper:
         if processes is not None:
             # The kernel counts all processes of a user; `_over_limit` counts the command's own.
             _limit(resource.RLIMIT_NPROC, _tasks() + processes)
-
-    def _prefer_to_be_killed(self, points: int) -> int:
-        """When memory runs out, the kernel shall end a confined command before other programs. The points before."""
-        if not self._limits:
-            return 0
-        try:
-            with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:  # noqa: PTH123
-                before = int(file.read(8))
-                file.seek(0)
-                file.write(b"%d" % points)
-                return before
-        except (OSError, ValueError):
-            return 0
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
         """Wait for the end: (status, reason if a limit ended it). None: Hermes ordered the end."""
@@ -429,6 +416,24 @@ class _Keeper:
     def _kill_all(self) -> None:
         _send(-self._child, signal.SIGKILL)  # the group, for systems without /proc
         kill_descendants()
+
+
+@contextlib.contextmanager
+def _killed_first(*, confined: bool) -> Iterator[None]:
+    """When memory runs out, the kernel shall end the confined command that is started here before other programs."""
+    points, before = -1, b""
+    with contextlib.suppress(OSError):
+        if confined:
+            points = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+            before = os.read(points, 8)
+            os.pwrite(points, b"%d" % _KILLED_FIRST, 0)
+    try:
+        yield
+    finally:
+        if points >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(points, before, 0)
+            os.close(points)
 
 
 def kill_descendants() -> None:
