@@ -265,7 +265,7 @@ def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
         ("model  ", "demo — built in, offline, scripted; it does not pretend to be clever"),
         ("phone  ", f"pretend Telegram ({_phone(shown)})"),
         ("api    ", f"127.0.0.1:{port}      nothing leaves this machine"),
-        *((("anew   ", "what was said in the last demo is gone; --home FOLDER begins another"),) if again else ()),
+        *((("new    ", "the last demo's conversations were removed; --home FOLDER: another home"),) if again else ()),
         ("", ""),
         *_listed("Conversations", [f"{'▸' if at == 0 else ' '} {talk}" for at, talk in enumerate(talks)]),
         *_listed("Try", _EXAMPLES),

@@ -50,13 +50,13 @@ def crash(home: Path) -> int:
         rows = sorted((*db.inbox.list(state="claimed"), *db.inbox.list(state="queued")), key=lambda row: row.id)
         os.kill(pid, signal.SIGKILL)
         began = time.monotonic()
-        print(f"✗ kill -9 {pid} (the demo's gateway){'' if rows else '; it was working on nothing'}")
+        print(f"✗ kill -9 {pid} (the demo's gateway){'' if rows else '; it was idle'}")
         back = _until(lambda: _started(home, after=pid), seconds=_BACK_SECONDS)
         if back is None:
             raise GatewayNotBack(f"the gateway did not come back within {_BACK_SECONDS:.0f} s", where=str(home))
         print(f"✓ back after {time.monotonic() - began:.2f} s (process {back})")
         if not rows:
-            print("  Ask for the long story, and do it again while it is being told.")
+            print("  To kill it in the middle of an answer, ask for the long story and run this again.")
             return 0
         print("  … waiting until the interrupted turn ends (Ctrl-C stops waiting)", flush=True)  # to a pipe, too
         done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)

@@ -109,11 +109,11 @@ def test_nothing_of_the_environment_leads_out_of_the_demo(folder: Path, tmp_path
 
 
 def test_it_can_be_run_again_and_starts_afresh(folder: Path) -> None:
-    assert "what was said in the last demo is gone" not in hermes("demo")
+    assert "the last demo's conversations were removed" not in hermes("demo")
     (folder / ".demo" / "leftover").mkdir()
     hermes("sessions", "delete", "Invoice 2231", "--yes", HERMES_HOME=str(folder / ".demo"))
     again = hermes("demo")
-    assert "Invoice 2231" in again and "what was said in the last demo is gone" in again
+    assert "Invoice 2231" in again and "the last demo's conversations were removed" in again
     assert not (folder / ".demo" / "leftover").exists()
 
 
