@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tools import authorisation_page
 
@@ -232,6 +232,7 @@ actions = st.sampled_from([*get_args(Action), "destroy", ""])
 resources = st.sampled_from([None, SHELL, CLARIFY, SESSIONS, MINE, HIS, OF_CHAT, Question(None), Question(ADA, BOB)])
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first text draws a table of all characters
 @given(principals, surfaces, actions, resources)
 def test_a_closed_house_lets_in_nobody_but_the_machine_and_a_key(who: Any, where: Any, action: Any, about: Any) -> None:
     answer = decide(who, where, action, about, Policy())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # find, xargs, grep, sed, awk, sort and friends over a small tree.
-# needs: awk
+# needs: awk column
 set -eu
 mkdir -p src/a src/b
 for i in $(seq 200); do echo "item $i colour $((i % 7))" > "src/$([ $((i % 2)) = 0 ] && echo a || echo b)/f$i.txt"; done
