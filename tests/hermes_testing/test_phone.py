@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -88,6 +89,19 @@ def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
         window.press("ctrl-d")
         assert window.end() == 0
         assert "\x1b[?1049l" in window.raw  # the screen from before is back
+
+
+def test_a_terminal_that_is_gone_ends_it(fake: FakeTelegram, tmp_path: Path) -> None:
+    """Also below a program that keeps SIGHUP to itself, as make does."""
+    below = ["sh", "-c", "trap '' HUP; \"$@\"; exit $?", "sh", *_phone(tmp_path)]
+    window = ScreenTerminal(below, columns=60, lines=24)
+    window.see("Nothing yet")
+    os.close(window._window)
+    deadline = time.monotonic() + 10
+    while not (ended := os.waitpid(window.pid, os.WNOHANG))[0]:
+        assert time.monotonic() < deadline, "it lives on without a terminal"
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(ended[1]) == 129
 
 
 def test_it_finds_the_next_pretend_telegram_by_itself(tmp_path: Path) -> None:

@@ -182,8 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
             if sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None:
                 from hermes_testing.phone.window import PhoneWindow
 
-                PhoneWindow(phone).run()
-                return 0
+                return PhoneWindow(phone).run() or 0
             return _piped(phone, wait=options.wait, settle=options.settle)
     except (CannotReach, *_LOST) as error:
         said = error if isinstance(error, CannotReach) else f"the demo of {options.at} does not answer: {_FIRST}"

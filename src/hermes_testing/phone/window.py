@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from hermes_cli.framework.text import shorten
 from hermes_cli.framework.text import width as width_of
+from hermes_cli.tui.driver import TolerantDriver
 from hermes_cli.tui.widgets import LineInput
 from hermes_testing.phone import screen
 from hermes_testing.phone.app import CannotReach, Phone
@@ -27,7 +28,7 @@ _NOT_SENT = "not sent: no connection to the pretend Telegram"
 _AGAIN_SECONDS, _NEWS_SECONDS = 0.5, 2.0
 
 
-class PhoneWindow(App[None]):
+class PhoneWindow(App[int]):
     """One person's chat on a terminal. A thread of its own waits for news of the fake."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -52,7 +53,7 @@ class PhoneWindow(App[None]):
     ]
 
     def __init__(self, phone: Phone) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(driver_class=TolerantDriver, ansi_color=True)
         self._phone, self._chat = phone, phone.look()
         self._said, self._lost = "", False
         self._view, self._bubbles = VerticalScroll(can_focus=False), Static()
