@@ -222,10 +222,17 @@ class Recovery:
             await queued(db.engine, end)
 
     def _has_turn(self, command: InboxRow) -> bool:
-        """Whether a command had begun a turn, which has no row of its own."""
+        """Whether a command had begun a turn that will answer: one with a message, but without an inbox row.
+
+        The turn of `/compress` has no message, and recovery ends it in silence.
+        """
         db = self._services.db
         turns = [one for one in db.turns.running() if one.route == command.route]
-        return any(one.started_at >= command.received_at and not db.inbox.of_turn(one.id) for one in turns)
+        return any(
+            any(row.get("turn_id") == one.id for row in db.get_messages(db.get_compression_tip(one.session_id)))
+            for one in turns
+            if one.started_at >= command.received_at and not db.inbox.of_turn(one.id)
+        )
 
     async def drop_old_command(self, row: InboxRow) -> None:
         """End a command that was sent while no gateway ran, and tell its chat; a crash in between repeats neither."""

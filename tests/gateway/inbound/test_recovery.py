@@ -136,6 +136,24 @@ def test_a_command_whose_turn_is_recovered_is_not_reported(gateway: Start, db: S
     asyncio.run(go())
 
 
+def test_a_compress_that_was_cut_off_is_reported(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("one")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "/compress", 2, at=clock())
+            await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id))
+            assert await Journal.open(db, session, holder=GONE, ttl=600, route=ROUTE) is not None
+            async with gateway(model) as there:
+                await there.quiet()
+            assert len(told(there, "cut_off")) == 1
+            assert there.outcomes() == {"in-1": "answered", "m2": "error"}
+
+    asyncio.run(go())
+
+
 def test_a_command_that_another_gateway_runs_is_left_to_it(gateway: Start, db: SessionDB, clock: Clock) -> None:
     async def go() -> None:
         alive, lost = accept(db, "/again", 1, at=clock()), accept(db, "/again", 2, at=clock())
