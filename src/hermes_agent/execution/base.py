@@ -64,6 +64,7 @@ class ShellCommand:
 
     argv: tuple[str, ...]
     workdir: Path
+    """With a permit the real path: no link in it is followed."""
     environ: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
     """The approved shell text, if any (then `argv` is the shell, -c and this text)."""

@@ -60,7 +60,7 @@ def opened(source: str, config: Config, *, within: str = "") -> Iterator[list[Fo
     if pinned is None and ("://" in source or source.endswith(".git")):
         hint = "Name the commit: URL@COMMIT, with all its 40 digits."
         raise SkillSourceError(f"{source[:100]} is not pinned to a commit", hint=hint)
-    folder = Path(tempfile.mkdtemp(prefix="hermes-skill-"))
+    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="hermes-skill-")))
     try:
         root = (
             Path(source).expanduser() if pinned is None else _fetched(pinned["url"], pinned["commit"], folder, config)

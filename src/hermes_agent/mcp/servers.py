@@ -50,7 +50,7 @@ class McpServer:
     def folder(self) -> Path:
         """The server's own folder, the only one that it can write to without a need."""
         self.check_name()
-        return self.config.home / "mcp" / "files" / self.name
+        return Path(os.path.realpath(self.config.home / "mcp" / "files" / self.name))
 
     @property
     def reached(self) -> str:

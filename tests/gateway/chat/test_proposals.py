@@ -337,9 +337,11 @@ def test_a_skill_is_installed_from_a_pinned_commit_and_undone(home: Path, tmp_pa
     git(there, "add", ".")
     git(there, "commit", "-q", "-m", "bread")
     commit = git(there, "rev-parse", "HEAD")
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "scratch")
 
     def hermes(*args: str) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "HERMES_HOME": str(home)}
+        environ = {**os.environ, "HERMES_HOME": str(home), "TMPDIR": str(tmp_path / "link")}
         command = [sys.executable, "-m", "hermes_cli", *args]
         return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 

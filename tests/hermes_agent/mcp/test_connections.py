@@ -303,3 +303,14 @@ def test_a_program_in_the_home_sees_no_logins_of_others(tmp_path: Path, place: s
 
     asyncio.run(go())
     assert b"started" in said and b"a token" not in said, said
+
+
+def test_a_server_with_a_permit_starts_in_a_home_that_is_a_link(tmp_path: Path) -> None:
+    for name in ("elsewhere", "notes"):
+        (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / "home").symlink_to(tmp_path / "elsewhere")
+    made = McpBench(tmp_path / "home", {"one": small(needs=[*small()["needs"], str(tmp_path / "notes")])})
+    try:
+        assert made.connected()["one"].tools
+    finally:
+        made.close()
