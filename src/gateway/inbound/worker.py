@@ -299,11 +299,15 @@ class LaneWorker:
 
         Otherwise the turn would wait until the lease of this living process has run out.
         """
-        agent, leases = running.agent, self._services.db.leases
+        agent, work, db = running.agent, running.work, self._services.db
         if agent is not None and not agent.in_turn:
-            await written(
-                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="the end of a lease"
-            )
+
+            def release(conn: Connection) -> None:
+                if work is not None:
+                    db.turns.interrupted_in(conn, work.turn.id)
+                db.leases.release_holder_in(conn, agent.holder)
+
+            await written(db, release, what="the end of a lease")
         return False
 
     async def _is_queued(self, row: InboxRow) -> bool:

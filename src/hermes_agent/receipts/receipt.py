@@ -42,6 +42,9 @@ _READS = frozenset({"read_file"})
 _WRITES = frozenset({"write_file", "patch"})
 _OWN_LINES = _READS | _WRITES | {"delegate_task"}
 """Tools that other lines tell of, if they did not fail."""
+_INTERRUPTED = {
+    "turn.left": "the gateway was stopped in between", "turn.interrupted": "the database was full or away",
+}  # fmt: skip
 _SPANS = {"once": "once", "task": "for this task"} | dict.fromkeys(("session", "conversation"), "in this conversation")
 
 
@@ -207,17 +210,17 @@ def _name(db: SessionDB, person_id: Any) -> str:
 def _attempts(turn: Turn, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """The processes that worked on a turn. The log is bounded, so of an old turn only the number may be known."""
     yield {"attempt": 1, "at": turn.started_at, "why": "the message came"}
-    known, left = 1, False
+    known, before = 1, ""
     for event in events:
         detail = event.detail or {}
         if event.kind in ("turn.resumed", "turn.woken"):
             known = int(detail.get("attempt") or known + 1)
-            why = "the gateway was stopped in between" if left else "its process died"
+            why = _INTERRUPTED.get(before, "its process died")
             if event.kind == "turn.woken":
                 why = "it was asked to go on" if detail.get("question") == SET_ASIDE else "its question was answered"
             yield {"attempt": known, "at": event.at, "why": why}
         if event.kind != "turn.accompanied":
-            left = event.kind == "turn.left"
+            before = event.kind
     for number in range(known + 1, turn.attempt + 1):
         yield {"attempt": number, "at": None, "why": "not known any more"}
 

@@ -215,7 +215,7 @@ def _event(db: SessionDB, moment: Moment, before: Moment, *, unsent: bool) -> It
     if moment.what == "turn.begun":
         yield _Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
-        if before.what != "turn.left":  # the previous event is the process's last sign of life
+        if before.what not in ("turn.left", "turn.interrupted"):  # then it is the process's last sign of life
             seen = max(float(facts.get("last_seen") or 0), before.at)
             yield _Line(moment.at, _LOST, f"its last sign of life: {_clock(seen)}")
         yield _Line(moment.at, turn, "recovered from the log, no tool repeated")

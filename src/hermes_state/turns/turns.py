@@ -231,6 +231,12 @@ class Turns(StorePart):
         """Note that other suspects run beside this attempt: should its process die, nobody knows which one did it."""
         self._store.engine.write(lambda conn: self._event(conn, turn, turn.id, "turn.accompanied"))
 
+    def interrupted_in(self, conn: Connection, turn_id: TurnId) -> None:
+        """Note that the store failed during this attempt, and not its process; as a death it counts all the same."""
+        found = conn.rows(Q.get, (turn_id,))
+        if found and (turn := _turn(found[0])).state == "running":
+            self._event(conn, turn, turn_id, "turn.interrupted", reason="the database was full or away")
+
     def abandoned_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a dead process left running, for the holder of a lease that was just taken.
 

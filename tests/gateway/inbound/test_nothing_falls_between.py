@@ -19,6 +19,7 @@ from gateway.inbound import lanes, terminal_messages, worker
 from gateway.inbound.stored_message import payload
 from gateway.platforms.base import Attachment, MessageType
 from gateway.routes.source import SessionSource
+from hermes_agent.receipts import receipt
 from hermes_state import SessionDB
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
@@ -306,6 +307,9 @@ def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
                 await here.until(lambda: here.chat.chat() == ["here it is"])
                 await here.quiet()
                 assert here.outcomes() == {"a": "answered"}
+                made = receipt.receipt_of(here.db, here.db.turns.list()[0])
+                why = "the database was full or away"
+                assert [one["why"] for one in made["attempts"]] == ["the message came", why, why]
 
     asyncio.run(go())
 
