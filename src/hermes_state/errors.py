@@ -130,7 +130,7 @@ class OutcomeUnknown(StateError):
 
 
 PASSING = (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown)
-"""What a store has that is busy, full or away: the same write may succeed later."""
+"""The errors of a store that is busy, full or away: the same write may succeed later."""
 
 
 class HeadMoved(StateError):

@@ -155,9 +155,9 @@ def back(seconds: float) -> str:
 
 def old_command(name: str | None) -> str:
     """A command, or the press of a button, came while the gateway was down, too long ago to be run now."""
-    what = f"sent /{name}" if name else "answered"
-    again = f" Send /{name} again if you still need it." if name else ""
-    return f"I was offline when you {what}, and I did not act on it.{again}"
+    if not name:
+        return "I was offline when you answered, so your answer had no effect."
+    return f"I was offline when you sent /{name}, and did not run it. Send /{name} again if you still need it."
 
 
 def cut_off_command(name: str) -> str:

@@ -2,8 +2,8 @@
 
 A look-up by key is one indexed read and iterating is a query in pages, so the cost does not depend on the number of
 routes. All holders of an entry share one object, which a look-up updates from the row, until the route leads to another
-conversation: that one has an object of its own. `save` writes only the entries and fields that differ from the store.
-An entry with unsaved changes is never dropped.
+conversation: that one has an object of its own, and unsaved changes of the earlier one are lost. In all other cases an
+entry with unsaved changes is kept. `save` writes only the entries and fields that differ from the store.
 """
 
 from __future__ import annotations

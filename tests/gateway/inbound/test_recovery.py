@@ -54,7 +54,7 @@ def test_old_messages_are_told_of_once_and_answered_on_request(gateway: Start, d
             (notice,) = told(here, "stale")
             assert "2 messages" in notice and "/catchup" in notice
             assert told(here, "old_command") == [
-                "I was offline when you sent /new, and I did not act on it. Send /new again if you still need it."
+                "I was offline when you sent /new, and did not run it. Send /new again if you still need it."
             ]
             async with gateway(model) as here:
                 await here.chat.say("fresh", at=clock())
