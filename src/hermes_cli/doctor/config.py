@@ -33,6 +33,7 @@ from hermes_config.sections import AuxiliarySection
 from hermes_state.ids import LOCAL_OWNER
 
 _NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
+"""At the beginning of a note: unsetting that key fixes it."""
 
 
 def configuration(context: CheckContext) -> Iterator[CheckResult]:
@@ -48,7 +49,7 @@ def configuration(context: CheckContext) -> Iterator[CheckResult]:
         yield _broken(error)
         return
     for note in notes:
-        key = None if "more than once" in note else _NOTED_KEY.match(note)
+        key = _NOTED_KEY.match(note)
         fix = f"hermes config unset {key['key']}" if key else "hermes config edit"
         yield warning("config", note, fix)
     if not notes:

@@ -122,7 +122,8 @@ def _repeated(loaded: config.Config) -> list[str]:
         found = yaml_file.repeated_keys((loaded.home / "config.yaml").read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError):  # no file, or it changed since it was loaded
         return []
-    return [f"{text.harmless(key)} is set more than once; the last one counts (line {line})" for key, line in found]
+    said = "the key {} is set more than once; the last one counts (line {})"
+    return [said.format(text.harmless(key), line) for key, line in found]
 
 
 def _show(args: argparse.Namespace) -> CommandAnswer:

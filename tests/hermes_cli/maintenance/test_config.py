@@ -113,8 +113,8 @@ def test_a_key_that_is_set_twice_is_noticed(run: Run, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("model: demo\nagent:\n  max_turns: 3\n  max_turns: 4\nmodel: other\n")
     shown = run("config", "check").out
-    assert "model is set more than once; the last one counts (line 5)" in shown
-    assert "agent.max_turns is set more than once; the last one counts (line 4)" in shown
+    assert "the key model is set more than once; the last one counts (line 5)" in shown
+    assert "the key agent.max_turns is set more than once; the last one counts (line 4)" in shown
     (home / "config.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}\nmodel: demo\n")
     assert "more than once" not in run("config", "check").out
 
