@@ -125,9 +125,13 @@ def repeated_keys(text: str) -> list[tuple[str, int]]:
     rest: list[tuple[tuple[str, ...], yaml.Node | None]] = [((), root)]
     while rest:
         path, node = rest.pop()
-        if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            rest += [((*path, str(number)), item) for number, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            continue
         names: set[str] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):

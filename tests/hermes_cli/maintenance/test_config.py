@@ -115,6 +115,8 @@ def test_a_key_that_is_set_twice_is_noticed(run: Run, home: Path) -> None:
     shown = run("config", "check").out
     assert "the key model is set more than once; the last one counts (line 5)" in shown
     assert "the key agent.max_turns is set more than once; the last one counts (line 4)" in shown
+    (home / "config.yaml").write_text("fallback_providers:\n  - {model: a, model: b}\n")
+    assert "the key fallback_providers.0.model is set more than once" in run("config", "check").out
     (home / "config.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}\nmodel: demo\n")
     assert "more than once" not in run("config", "check").out
 
