@@ -214,7 +214,7 @@ _FORMS = {
     "hermes config set agent.reasoning_effort high sets it.": ("reasoning",),
     "hermes gateway restart does it.": ("restart",),
     "Files have no checkpoints.": ("rollback",),
-    "hermes config set platforms.telegram.home_channel.chat_id ID names the chat for notices.": ("sethome", "set-home"),
+    "hermes config set platforms.NAME.home_channel.chat_id ID names the chat for notices.": ("sethome", "set-home"),
     "hermes version prints it.": ("version", "v"),
     "hermes chat --yolo asks nothing for one chat; hermes config set approvals.mode off for all.": ("yolo",),
 }
