@@ -33,7 +33,7 @@ def run() -> None:
     try:
         code = main()
     finally:  # also runs when a signal ends the process
-        gone = _flush_output()
+        gone = flush_output()
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
         import signal
@@ -44,7 +44,7 @@ def run() -> None:
     os._exit(code or (_READER_GONE if gone else 0))
 
 
-def _flush_output() -> bool:
+def flush_output() -> bool:
     """Flush stdout and stderr, and return whether a reader is gone.
 
     A stream without a reader is pointed at /dev/null: otherwise Python would flush it again at exit and exit with 120.

@@ -94,7 +94,7 @@ def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
 def test_a_terminal_that_is_gone_ends_it(fake: FakeTelegram, tmp_path: Path) -> None:
     """Also below a program that keeps SIGHUP to itself, as make does."""
     below = ["sh", "-c", "trap '' HUP; \"$@\"; exit $?", "sh", *_phone(tmp_path)]
-    window = ScreenTerminal(below, columns=60, lines=24)
+    window = ScreenTerminal(below, env={"PYTHONUNBUFFERED": ""}, columns=60, lines=24)  # as on most machines
     window.see("Nothing yet")
     os.close(window._window)
     deadline = time.monotonic() + 10

@@ -180,9 +180,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with contextlib.closing(Phone(options.at, options.name, options.chat)) as phone:
             if sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None:
+                from hermes_cli.main import flush_output
                 from hermes_testing.phone.window import PhoneWindow
 
-                return PhoneWindow(phone).run() or 0
+                code = PhoneWindow(phone).run() or 0
+                flush_output()  # the terminal may be gone
+                return code
             return _piped(phone, wait=options.wait, settle=options.settle)
     except (CannotReach, *_LOST) as error:
         said = error if isinstance(error, CannotReach) else f"the demo of {options.at} does not answer: {_FIRST}"

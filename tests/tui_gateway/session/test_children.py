@@ -30,11 +30,11 @@ TASKS = [call("delegate_task", {"tasks": [{"goal": "task a"}, {"goal": "task b"}
 
 
 def test_a_terminal_shows_its_children_and_the_next_one_continues_them(home: Path) -> None:
-    slow = Hold()
+    begun, slow = Hold(), Hold()
     looks = [call("todo", {"todos": [{"id": "1", "content": "look", "status": "pending"}]})]
     with ScriptedModel(
         say(calls=TASKS, when=parent("user")),
-        say(calls=looks, when=of("a")), say("report a", when=lambda one: text(one) == "task a"),
+        say(calls=looks, when=of("a"), hold=begun), say("report a", when=lambda one: text(one) == "task a"),
         say("lost", when=of("b"), hold=slow), say("report b", when=of("b")),
         say("Both.", when=parent("tool")),
     ).served() as server:  # fmt: skip
@@ -45,6 +45,7 @@ def test_a_terminal_shows_its_children_and_the_next_one_continues_them(home: Pat
             sid = client.call("session.create")["session_id"]
             client.call("prompt.submit", session_id=sid, text="go")
             assert {client.event("subagent.start", sid)["goal"] for _ in range(2)} == {"task a", "task b"}
+            begun.release()
             assert client.event("subagent.tool", sid)["tool_name"] == "todo"
             done = client.event("subagent.complete", sid)
             assert (done["goal"], done["status"], done["summary"]) == ("task a", "done", "report a")
