@@ -3,7 +3,7 @@
 Turns go over the API, from keep-alive connections of a bare client, and through the fake Telegram; the model is the
 strict scripted server in a process of its own. Lag is measured from outside: how long `/health` takes, asked fifty
 times a second by a process that does nothing else. `--quick` takes smaller numbers, `--only NAME` runs one part,
-`--long` adds the crowd.
+`--long` adds the crowd. `--flush-ms=0.4` runs on a disk whose flushes take so much longer, as an ordinary one's do.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from bench import _gateway_homes as homes
 from bench import routes
 from bench._gateway_floors import ASKED, JSON, Wire, post
+from bench._slow_disk import slow_disk
 
 from gateway.config import GatewayConfig
 from gateway.session import SessionStore
@@ -39,11 +40,15 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller numbers: a look, not a verdict")
     parser.add_argument("--long", action="store_true", help="also the crowd: a thousand conversations at once")
     parser.add_argument("--only", choices=sorted(PARTS | LONG), help="one part")
+    parser.add_argument("--flush-ms", type=float, default=0.0, metavar="MS", help="how much longer a flush takes")
     args = parser.parse_args()
     rows: list[Row] = []
     for name, part in (PARTS | LONG).items():
         if args.only == name or (args.only is None and (name in PARTS or args.long)):
-            with tempfile.TemporaryDirectory(dir=Path(), prefix=".bench-") as folder:
+            with (
+                tempfile.TemporaryDirectory(dir=Path(), prefix=".bench-") as folder,
+                slow_disk(args.flush_ms, Path(folder).resolve()),
+            ):
                 rows += part(Path(folder).resolve(), args.quick)
     width, middle = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
     for what, measured, target, held in rows:
