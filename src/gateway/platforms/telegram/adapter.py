@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.platforms.base import (
     Attachment,
@@ -44,7 +44,7 @@ _NOT_CONNECTED = SendResult(
 )
 _ENDED = "asking Telegram for messages has ended by a defect; restart the gateway"
 _LABEL_CHARS, _COMMAND_CHARS, _DESCRIPTION_CHARS = 64, 32, 256
-_MOVED_KEPT = 1_000
+_IN = "/"
 _GROUP_EDIT_SECONDS = 4.0  # a group takes some 20 messages a minute, edits among them
 _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
 
@@ -71,8 +71,6 @@ class TelegramAdapter(BasePlatformAdapter):
     def __init__(self, *facts: Any) -> None:
         super().__init__(*facts)
         self._beside: set[asyncio.Task[None]] = set()
-        self._moved: dict[tuple[str, str], str] = {}
-        """The supergroups that took messages for groups which have become them, by group and message id."""
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -228,11 +226,7 @@ class TelegramAdapter(BasePlatformAdapter):
             return await call(chat_id)
         except ChatMigrated as moved:
             new = str(moved.new_chat_id)
-            made = await call(new)
-            self._moved[chat_id, str(made.message_id)] = new
-            while len(self._moved) > _MOVED_KEPT:
-                del self._moved[next(iter(self._moved))]
-            return made
+            return _Elsewhere(f"{new}{_IN}{(await call(new)).message_id}")
 
     def _keyboard(self, chat_id: str, rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
         from telegram import InlineKeyboardButton, InlineKeyboardMarkup
@@ -255,13 +249,12 @@ class TelegramAdapter(BasePlatformAdapter):
     ) -> SendResult:
         if self._line is None:
             return _NOT_CONNECTED
-        number = _number(message_id)
+        chat, number = _address(chat_id, message_id)
         if number is None:
             return SendResult(success=False, error="no such message", error_kind="not_found", not_sent=True)
         from telegram import LinkPreviewOptions
 
         bot, quiet = self._line.bot, LinkPreviewOptions(is_disabled=True)
-        chat = self._moved.get((chat_id, message_id), chat_id)
         result = await self._say(
             content,
             lambda text, mode: bot.edit_message_text(text, chat, number, parse_mode=mode, link_preview_options=quiet),
@@ -292,10 +285,9 @@ class TelegramAdapter(BasePlatformAdapter):
         return SendResult(success=True, message_id=None if answer is True else str(answer.message_id))
 
     async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:
-        number, line = _number(message_id), self._line
+        (chat, number), line = _address(chat_id, message_id), self._line
         if number is None or line is None:
             return False
-        chat = self._moved.get((chat_id, message_id), chat_id)
         return (await self._call(lambda: line.bot.delete_message(chat, number))).success
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
@@ -335,6 +327,19 @@ class TelegramAdapter(BasePlatformAdapter):
             raise CannotFetch("Telegram is not connected")
         local = self.config.extra.get("local_mode") is True
         await files.fetch(self._line, attachment, target, limit=limit, local=local)
+
+
+class _Elsewhere(NamedTuple):
+    """A message that was sent into the supergroup that its group has become."""
+
+    message_id: str
+
+
+def _address(chat_id: str, message_id: str) -> tuple[str, int | None]:
+    """Where a message stands. A supergroup counts its messages anew, so the id of one that was sent there for its
+    group names the supergroup: `-1001234/57`."""
+    there, slash, number = message_id.rpartition(_IN)
+    return there if slash else chat_id, _number(number)
 
 
 def _number(text: object) -> int | None:

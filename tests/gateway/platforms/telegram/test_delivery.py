@@ -12,6 +12,7 @@ import pytest
 from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED
+from gateway.platforms.base import Outgoing
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
 from hermes_state.people import media_files
@@ -204,12 +205,34 @@ def test_an_answer_for_a_group_that_became_a_supergroup_arrives_there(
             assert await states(services, item) == ["sent"]
             sent = services.db.outbox.get(item.id)
             assert sent is not None
-            assert not await adapter.delete_message(str(group), "1"), (
-                "a message of the old group is not sought in the new"
-            )
             shown = ada.replies(chat=new)
-            assert [str(seen.id) for seen in shown] == list(sent.platform_ids)
+            assert [f"{new}/{seen.id}" for seen in shown] == list(sent.platform_ids)
             assert " ".join(" ".join(seen.text for seen in shown).split()) == text.strip()
             assert not any(seen.reply_to for seen in shown) and not ada.replies(chat=group)
+
+    asyncio.run(run())
+
+
+def test_a_message_of_a_group_and_one_of_its_supergroup_may_have_the_same_number(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    """A supergroup counts anew, and the process that sent a message may be another than the one that edits it."""
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        group = telegram.group("Club", ada, kind="group", admin=True)
+        ada.say("a question", chat=group)
+        new = telegram.call("upgrade", name="ada", chat=group)
+        async with connected() as (adapter, _):
+            sent = await adapter.send(str(group), Outgoing(text="begun"))
+            (seen,) = ada.replies(chat=new)
+            assert sent.message_id is not None
+            old = await adapter.edit_message(str(group), str(seen.id), "an older answer")
+            assert old.error_kind == "not_found" and not await adapter.delete_message(str(group), str(seen.id))
+        async with connected() as (adapter, _):
+            assert (await adapter.edit_message(str(group), sent.message_id, "finished")).success
+            assert [one.text for one in ada.replies(chat=new)] == ["finished"]
+            assert await adapter.delete_message(str(group), sent.message_id)
+            assert not ada.replies(chat=new)
 
     asyncio.run(run())
