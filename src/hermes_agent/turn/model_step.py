@@ -26,11 +26,13 @@ from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt import sent_request, tokens
 from hermes_agent.turn.control import Interrupted, until_stopped
 from hermes_agent.turn.result import Spent
+from hermes_config.recent import Recent
 from hermes_state.turns.model_calls import ModelCall
 
 if TYPE_CHECKING:
     from hermes_agent.prompt.transcript import Body
     from hermes_agent.turn.state import TurnRun
+    from hermes_state.ids import TurnId
 
 _log = logging.getLogger("hermes.agent")
 
@@ -49,6 +51,21 @@ class _Sent:
     sha256: str
     ending: bytes
     cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unstored:
+    """A reply that is not stored yet. If the store refuses it, the recovered turn takes it from here."""
+
+    asked: tuple[object, ...]
+    """The request: a recovered turn that would send it again gets the reply."""
+    reply: Reply
+    call: ModelCall
+    spent: Spent
+
+
+_unstored: Recent[TurnId, _Unstored] = Recent(256)
+"""By turn, because a turn is recovered by another agent."""
 
 
 class ModelSteps:
@@ -121,6 +138,8 @@ class ModelSteps:
         cold = transcript.nbytes == 0
         body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
         self._transcript.watch.check(body, endpoint)
+        if (kept := self._kept(endpoint, body)) is not None:
+            return kept
         if why := self._setup.budget.asks_first(endpoint, tokens.estimate(body.weight, endpoint.model)):
             await until_stopped(self._turn.permit_call(endpoint, why), self._stop)
         began = time.time()
@@ -138,7 +157,8 @@ class ModelSteps:
         except ModelError as error:
             self._record(endpoint, body, began, error.kind)
             raise
-        self._record(endpoint, body, began, reply.finish_reason, reply.usage)
+        made = self._record(endpoint, body, began, reply.finish_reason, reply.usage)
+        _unstored[self._journal.turn_id] = _Unstored(_request_key(endpoint, body), reply, made, self.spent)
         if reply.usage is not None and reply.usage.input_tokens:
             transcript.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
@@ -169,19 +189,32 @@ class ModelSteps:
             reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
         return reply
 
+    def _kept(self, endpoint: Endpoint, body: Body) -> Reply | None:
+        """The reply that an earlier run of this turn got to this very request, and that the store refused."""
+        kept = _unstored.get(self._journal.turn_id)
+        if kept is None or kept.spent is self.spent or kept.asked != _request_key(endpoint, body):
+            return None
+        self.spent = kept.spent
+        self._journal.record_call(kept.call)
+        return kept.reply
+
+    def ended(self) -> None:
+        """The turn's end is stored."""
+        _unstored.pop(self._journal.turn_id, None)
+
     def _record(
         self, endpoint: Endpoint, body: Body, began: float, outcome: str, usage: TokenUsage | None = None
-    ) -> None:
+    ) -> ModelCall:
         """Note the call for the turn's receipt; the journal stores it with the next row."""
         sent = self._sent
-        self._journal.record_call(
-            ModelCall(
-                session_id=body.session_id, model=endpoint.model, provider=endpoint.provider, outcome=outcome,
-                at=began, seconds=time.time() - began, retries=self._retries, **_counted(usage),
-                cost_usd=None if sent is None else sent.cost, sha256=None if sent is None else sent.sha256,
-                request=None if sent is None else sent_request.parts(endpoint, body, sent.ending),
-            )
+        made = ModelCall(
+            session_id=body.session_id, model=endpoint.model, provider=endpoint.provider, outcome=outcome,
+            at=began, seconds=time.time() - began, retries=self._retries, **_counted(usage),
+            cost_usd=None if sent is None else sent.cost, sha256=None if sent is None else sent.sha256,
+            request=None if sent is None else sent_request.parts(endpoint, body, sent.ending),
         )  # fmt: skip
+        self._journal.record_call(made)
+        return made
 
     def notify(self, *notices: str) -> None:
         """Tell the person something: now as a status line, and in a chat together with the answer."""
@@ -310,6 +343,10 @@ class ModelSteps:
             on_reply=record,
         )  # fmt: skip
         return await until_stopped(question, self._stop)
+
+
+def _request_key(endpoint: Endpoint, body: Body) -> tuple[object, ...]:
+    return endpoint, body.session_id, body.epoch, body.head_id, body.rows
 
 
 def _counted(usage: TokenUsage | None) -> dict[str, Any]:

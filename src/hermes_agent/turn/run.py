@@ -59,6 +59,7 @@ async def run(
         turn.request.began(journal.work)
     with context.bind(turn.identity, context.CurrentSession(journal.session_id)):
         outcome = await _outcome(turn, pending, waited)
+    turn.model.ended()
     agent.session_id, agent.spent = journal.session_id, outcome.spent
     reported = await _report(turn, outcome, said)
     if reported["completed"]:

@@ -25,10 +25,11 @@ from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.storage.base import Connection
 from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.journal import Journal
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -288,7 +289,8 @@ def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
 ) -> None:
     """Its lease, in the name of a process that lives, would have to run out else: a minute.
 
-    A full store may refuse the answer and have room for a failure a moment later: the turn fails with neither.
+    A full store may refuse the answer and have room for a failure a moment later: the turn fails with neither. The
+    answer was paid for, so the model is not asked again.
     """
     commit, failed = Turns.commit_in, list[int]()
 
@@ -301,15 +303,45 @@ def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
     async def go() -> None:
         monkeypatch.setattr(periodic_tasks, "_RECOVER_SECONDS", 0.1)
         monkeypatch.setattr(Turns, "commit_in", fails)
-        with ScriptedModel(say("lost on the way"), say("and again"), say("here it is")) as model:
+        with ScriptedModel(say("here it is")) as model:
             async with gateway(model) as here:
                 await here.chat.say("hello", message_id="a")
                 await here.until(lambda: here.chat.chat() == ["here it is"])
                 await here.quiet()
                 assert here.outcomes() == {"a": "answered"}
+                assert len(model.requests) == 1
                 made = receipt.receipt_of(here.db, here.db.turns.list()[0])
                 why = "the database was full or away"
                 assert [one["why"] for one in made["attempts"]] == ["the message came", why, why]
+                assert made["totals"]["calls"] == 1
+
+    asyncio.run(go())
+
+
+def test_a_step_that_the_store_refused_is_not_asked_for_again(gateway: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step's calls run once the step is stored, and the turn goes on from there."""
+    append, failed = Journal.append, list[int]()
+
+    async def fails(self: Journal, *rows: Any) -> list[int]:
+        if rows[0]["role"] == "assistant" and len(failed) < 2:
+            failed.append(1)
+            raise StoreFull("no room on the disk")
+        return await append(self, *rows)
+
+    async def go() -> None:
+        monkeypatch.setattr(periodic_tasks, "_RECOVER_SECONDS", 0.1)
+        monkeypatch.setattr(Journal, "append", fails)
+        steps = (say("I look.", calls=[call("search_files", {"pattern": "*.none"})]), say("nothing there"))
+        with ScriptedModel(*steps) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello", message_id="a")
+                await here.until(lambda: here.chat.chat()[-1:] == ["nothing there"])
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered"}
+                assert len(model.requests) == 2
+                made = receipt.receipt_of(here.db, here.db.turns.list()[0])
+                assert len(made["attempts"]) == 3
+                assert made["totals"]["calls"] == 2
 
     asyncio.run(go())
 
