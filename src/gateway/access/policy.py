@@ -190,7 +190,6 @@ class PolicyKeeper:
         self._db = db
         self._home = home or hermes_home()
         self._made: _Made | None = None
-        """When `_made` was last found unchanged, by the monotonic clock."""
         self._lock = threading.Lock()
         self.problem: ConfigError | None = None
         """What is wrong with a configuration that is therefore not in force; None when all is well."""

@@ -1,7 +1,7 @@
 """`RunningTurn`: a turn from its start in a lane until its end; and `Watcher`: a chat, HTTP response or terminal.
 
 A watcher is called on the gateway's loop; the turn never awaits it, and a watcher cannot change or stop the turn. It
-shows a preview; only the text that `commit_turn` stored counts.
+shows a preview; only the text that `Journal.commit` stored counts.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def readable_json(stored: Any) -> Any:
 
 
 def usage(row: Row) -> tuple[Any, ...]:
-    """The parameters of `insert_usage`."""
+    """A row of `session_model_usage`, in the order of `USAGE`."""
     found = {name: _VALUE[kind](value) for (name, kind), value in zip(USAGE.items(), row, strict=True)}
     for name in ("model", "billing_provider", "billing_base_url", "billing_mode", "task"):
         found[name] = found[name] or ""
