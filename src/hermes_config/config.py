@@ -29,7 +29,7 @@ from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS
 from hermes_config.recent import Recent
 from hermes_config.schema import Problem, Value
-from hermes_config.sections import AGENT_SETTINGS, Settings
+from hermes_config.sections import AGENT_SETTINGS, Settings, table
 from hermes_config.yaml_file import Edited
 
 _SAVE_ATTEMPTS = 5
@@ -131,7 +131,7 @@ def set_value(
 
     def change(text: str) -> Edited:
         before = load(file.parent)  # a save never follows a failed read
-        edited = yaml_file.set_in_text(text, path, value, file=str(file))
+        edited = _edited(text, path, value, file)
         after = _check_before_saving(edited.text, file, before.dotenv)
         if (problem := after.problem(key)) is not None:
             raise _not_saved(problem.error(line=0))
@@ -154,7 +154,7 @@ def set_values(values: Mapping[str, Any], home: Path | None = None) -> None:
         for key, value in values.items():
             path = key.split(".")
             if value is not None:
-                step = yaml_file.set_in_text(edited.text, path, value, file=str(file))
+                step = _edited(edited.text, path, value, file)
             elif _holds(_document(edited.text, file).data, path):
                 step = yaml_file.remove_in_text(edited.text, path, file=str(file))
             else:
@@ -187,6 +187,17 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
         return edited
 
     return _save(file, change)
+
+
+def _edited(text: str, path: Sequence[str], value: Any, file: Path) -> Edited:
+    """The text with one value changed. A bare value in place of a section (`model: demo`) becomes a key of it."""
+    section, *below = path
+    bare, found = table().bare_key(section), _document(text, file).data.get(section)
+    if below and bare and found is not None and not isinstance(found, Mapping):
+        for name in reversed(below[1:]):
+            value = {name: value}
+        path, value = path[:1], value if below == [bare] else {bare: found, below[0]: value}
+    return yaml_file.set_in_text(text, path, value, file=str(file))
 
 
 def _save(file: Path, change: Callable[[str], Edited | None]) -> Saved | None:

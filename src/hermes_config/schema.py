@@ -305,11 +305,11 @@ class Part(Kind):
 
         `bare`: the key that a bare value instead of the section sets.
         """
-        self.cls, self._names, self._bare, self.name = cls, names, bare, name
+        self.cls, self._names, self.bare, self.name = cls, names, bare, name
 
     def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
-        if self._bare and not isinstance(value.raw, Mapping):
-            value = value._replace(raw={self._bare: value.raw})
+        if self.bare and not isinstance(value.raw, Mapping):
+            value = value._replace(raw={self.bare: value.raw})
         if not isinstance(value.raw, Mapping):
             reason = f"must be a section with keys such as {next(iter(self.cls.settings.values())).key}"
             problems.append(Problem(value, reason))
@@ -537,8 +537,10 @@ class SettingsTable:
 
     def __init__(self, sections: Sequence[type[Any]], unused: Mapping[str, Unused]) -> None:
         self.rows: dict[str, Setting] = {}
+        self._bare: dict[str, str] = {}
         area = ""
         for cls in sections:
+            self._bare |= {row.key: row.kind.bare for row in cls.settings.values() if isinstance(row.kind, Part)}
             for row in _rows(cls):
                 area = row.area or area
                 self.rows.setdefault(row.key, row._replace(area=area))
@@ -557,6 +559,10 @@ class SettingsTable:
                     if row is not None and (end == len(start) or not self._is_section(key)):
                         return row
         return None
+
+    def bare_key(self, section: str) -> str:
+        """The key that a bare value instead of this section sets (`model: demo`); empty if a bare value is wrong."""
+        return self._bare.get(section.removeprefix("gateway."), "")
 
     def is_known(self, key: str) -> bool:
         """Whether a dotted key is a setting, a section, or below a name that the person chooses."""

@@ -297,6 +297,23 @@ def test_a_section_without_content_is_filled(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "key", "value", "after"),
+    [
+        ("model: demo # mine\n", "model.vision", True, "model: {default: demo, vision: true} # mine\n"),
+        ("model: demo\n", "model.default", "openai/x", "model: openai/x\n"),
+        ("model: demo\n", "model.headers.x-a", "1", "model: {default: demo, headers: {x-a: '1'}}\n"),
+        ("streaming: false\n", "streaming.edit_interval", 2, "streaming: {edit_interval: 2, enabled: false}\n"),
+    ],
+)
+def test_a_bare_value_in_place_of_a_section_stays_when_a_key_is_set(
+    write: Write, text: str, key: str, value: object, after: str
+) -> None:
+    file = write(text)
+    assert config.set_value(key, value).backup is None
+    assert file.read_text() == after
+
+
+@pytest.mark.parametrize(
     "text", ["a: &x 1\nb: *x\n# comment\n", "a: {c: 2}\nb:\n  - 1\n# comment\n", "b: |\n  text\n# comment\n"]
 )
 def test_where_lines_cannot_be_edited_the_data_is_right_and_the_old_text_kept(write: Write, text: str) -> None:
