@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -131,9 +131,9 @@ def existing(home: Path) -> list[Backup]:
     Deleting a conversation does not change them.
     """
     found: list[Path] = []
-    for folder, endings in ((home / FOLDER, (".db", ".zip", ".bak")), (home, (".bak",))):
-        with suppress(FileNotFoundError):
-            found += [path for path in folder.iterdir() if path.suffix in endings and not path.name.startswith(".")]
+    for folder, patterns in ((home / FOLDER, ("*.db", "*.zip", "*.bak")), (home, ("*.before-*.bak",))):
+        names = [path for pattern in patterns for path in folder.glob(pattern)]
+        found += [path for path in names if not path.name.startswith(".")]
     found = [path for path in found if not path.name.endswith(home_backup.ENDING)]
     backups = [_described(path) for path in found if path.is_file()]
     return sorted(backups, key=lambda one: (one.made_at, one.path.name), reverse=True)

@@ -1,8 +1,8 @@
 """The files of a home in a backup: memories, skills, hooks, plug-ins and everything else a person stored there.
 
 One zip beside the copy of the store, `NAME.home.zip`. It holds the whole home except files that the store's copy, a
-start or a search makes again, files with credentials, and the two folders that may be very large: `media` and
-`workspace` are included on request. Links are not followed.
+start or a search makes again, files with credentials (the logins of MCP servers too), and the two folders that may be
+very large: `media` and `workspace` are included on request. Links are not followed.
 
 `restore` replaces each entry that the zip has, completely, by renaming; other entries stay. The replaced entries are
 zipped first.
@@ -32,7 +32,8 @@ _NOT_OURS = (
     "gateway.pid", "gateway.lock", "gateway.out", "gateway_state.json", "processes", "sessions", ".*", "config.yaml*",
     "auth.json",
 )  # fmt: skip
-_SAVED = "sessions/saved"
+_WITHIN = ("mcp/files", "sessions/saved")
+"""Entries of folders that are otherwise left out: `mcp` has the logins of MCP servers, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,9 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
 
 def _entries(home: Path) -> Iterator[str]:
     for path in sorted(home.iterdir()):
-        if not any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _NOT_OURS):
+        if not any(fnmatch.fnmatchcase(path.name, pattern) for pattern in (*_NOT_OURS, "mcp")):
             yield path.name
-    if (home / _SAVED).is_dir():
-        yield _SAVED
+    yield from (entry for entry in _WITHIN if (home / entry).is_dir())
 
 
 def _files(entry: Path) -> Iterator[Path]:
@@ -135,8 +135,8 @@ def _entry_of(name: str) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or name.endswith("/") or not path.parts:
         return None
-    if path.parts[:2] == ("sessions", "saved") and len(path.parts) > 2:
-        return _SAVED
+    if "/".join(path.parts[:2]) in _WITHIN and len(path.parts) > 2:
+        return "/".join(path.parts[:2])
     if any(fnmatch.fnmatchcase(path.parts[0], pattern) for pattern in _NOT_OURS):
         return None
     return path.parts[0]

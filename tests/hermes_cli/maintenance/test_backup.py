@@ -125,6 +125,28 @@ def test_the_files_of_the_home_are_in_a_backup_and_come_back(story: Path, capsys
     assert [one["path"] for one in json.loads(run(capsys, "backup", "list", "--json")[1])].count(made["files"]) == 0
 
 
+def test_logins_of_mcp_servers_are_in_no_backup_and_stay_at_a_restore(
+    story: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    login, file = story / "mcp/tokens/notes.json", story / "mcp/files/notes/a.txt"
+    for path in (login, file):
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    made = json.loads(run(capsys, "backup", "create", "--json")[1])
+    with zipfile.ZipFile(made["files"]) as archive:
+        assert archive.namelist() == ["mcp/files/notes/a.txt"]
+    file.unlink()
+    assert run(capsys, "backup", "restore", made["path"], "--yes")[0] == 0
+    assert login.exists() and file.read_text() == "x"
+
+
+def test_only_copies_of_the_store_are_listed_as_backups(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (story / "config.yaml.bak").write_text("model: demo\n")
+    (story / "state.db.before-112.bak").write_bytes((story / "state.db").read_bytes())
+    listed = json.loads(run(capsys, "backup", "list", "--json")[1])
+    assert [Path(one["path"]).name for one in listed] == ["state.db.before-112.bak"]
+
+
 def test_media_and_the_workspace_come_along_by_choice(
     story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
