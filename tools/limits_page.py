@@ -32,7 +32,7 @@ def page() -> str:
         "",
         "Values are whole numbers in the unit of the row (sizes are in bytes). A misspelt name or a value",
         "below the smallest allowed is refused with the file, the line and the reason. A row marked fixed",
-        "holds before a configuration can be read, and is not a setting.",
+        "cannot be changed.",
     ]
     area = ""
     rows = [row for row in table().rows.values() if row.key.startswith("limits.")]

@@ -344,7 +344,7 @@ def _event_hooks(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
     for folder in _folders(home / "hooks"):
         name, events = f"hooks/{folder.name}", _events(folder)
         if folder.name in _names(said):
-            silent = [event for event in events if event.startswith("agent:")]
+            silent = [event for event in events if event == "agent:step"]
             yield HomeEntry(name, "used", f"never called for {', '.join(silent)}" if silent else "")
         elif said is None and any(event.startswith("command:") for event in events):
             yield HomeEntry(name, "unsafe", "it can deny commands, and hooks.enabled does not name it")

@@ -159,10 +159,12 @@ class ApprovalsSection(Section):
 
 class CompressionSection(Section):
     enabled: bool = setting(True, Flag(), "older parts of long conversations are summarised")
-    threshold: float = setting(0.5, Number(0.05, 0.95, "part"), "the filled part of the context that starts it")
+    threshold: float = setting(
+        0.5, Number(0.05, 0.95, "part"), "the filled part of the window that starts it; at least 0.75 "
+        "below 512,000 tokens")
     target_ratio: float = setting(0.2, Number(0.05, 0.5, "part"), "the newest part that stays unchanged")
     protect_first_n: int = setting(3, Whole(0, 100, "messages"), "so many first messages stay")
-    protect_last_n: int = setting(20, Whole(0, 1_000, "messages"), "so many newest messages stay")
+    protect_last_n: int = setting(20, Whole(0, 1_000, "messages"), "so many newest messages stay, at most 8")
     abort_on_summary_failure: bool = setting(False, Flag(), "do not compress if the model cannot summarise")
 
 
@@ -746,7 +748,7 @@ UNUSED: Mapping[str, Unused] = {
     "restart_loop_guard": Unused("a turn that kills three processes is given up"),
     "secrets": Unused("secrets are read from .env and the environment"),
     "security.website_blocklist.shared_files": Unused("no file with forbidden sites is read", unsafe=True),
-    "session_reset.bg_process_max_age_hours": Unused("commands end with their turn"),
+    "session_reset.bg_process_max_age_hours": Unused("a conversation with a running background process stays"),
     "skills.creation_nudge_interval": Unused("memory.nudge_interval reviews skills, too"),
     "skills.write_approval": Unused("skills are always changed by a person's yes alone"),
     "streaming.fresh_final_after_seconds": Unused("the message that was streamed is edited"),

@@ -129,3 +129,12 @@ def test_an_agent_is_not_made_before_the_acknowledgement(home: Path) -> None:
     (home / "config.yaml").write_text("model: demo\nprivacy: {redact_pii: true}\nacknowledged: []\n")
     with pytest.raises(home_inventory.NotAcknowledged):
         AIAgent()
+
+
+def test_an_event_hook_says_which_of_its_events_is_never_called(tmp_path: Path) -> None:
+    folder = tmp_path / "hooks" / "greet"
+    folder.mkdir(parents=True)
+    (folder / "HOOK.yaml").write_text('name: greet\nevents: [agent:start, agent:end, "agent:*", agent:step]\n')
+    (found,) = (one for one in home_inventory.inventory(tmp_path, {"hooks": {"enabled": ["greet"]}}, {})
+                if one.name == "hooks/greet")  # fmt: skip
+    assert (found.use, found.about) == ("used", "never called for agent:step")
