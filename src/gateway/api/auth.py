@@ -293,6 +293,7 @@ def _too_large(most: int) -> ApiError:
 async def _answer(send: Send, error: ApiError, *, kind: str = "http.response") -> None:
     body = openai_wire.encoded(error.body())
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers.append((b"x-should-retry", b"false"))  # as in `error_boundary.refusal`: no refusal here passes by itself
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": f"{kind}.start", "status": error.status, "headers": headers})

@@ -41,6 +41,7 @@ def test_everything_needs_the_key_but_two_bare_words(door: Open, caplog: pytest.
                     headers = {"authorization": shown.encode("latin-1")} if shown else {}
                     answer = await stranger.request(method, path, headers=headers)
                     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key"), path
+                    assert answer.headers["x-should-retry"] == "false"
                     assert answer.headers["www-authenticate"] == "Bearer"
                     wrong = shown.startswith("Bearer ")
                     assert ("not a key of this home" in answer.json()["error"]["message"]) == wrong
