@@ -18,9 +18,10 @@ These are the tools that the model can call. `hermes tools` shows which are on i
 - The prompt lists the tools that people use daily. The model finds the others with `find_tool` and calls them with
   `use_tool`: those marked *found* below, and the tools of plug-ins and MCP servers. Such a call counts as a
   call of the tool itself: for permissions, hooks, `/why` and after a crash.
-- Members and guests get no terminal and no files; guests get no memory either.
-- A tool that runs or changes something needs permission first ([approvals](approvals.md)). So does reading a file that
-  may hold credentials, or a file of the Hermes home outside `workspace` and `skills`. No tool opens the database.
+- Members get no terminal and no files. Guests get `todo`, `session_search` and `clarify` alone.
+- What needs more than the sandbox allows asks you first, and so does every tool of a plug-in or an MCP server
+  ([approvals](approvals.md)). Reading a file that may hold credentials, or a file of the Hermes home outside
+  `workspace` and `skills`, asks, too. No tool opens the database.
 - Commands and file tools start in the folder where you started Hermes; in the gateway, in `<home>/workspace`. A child
   process gets an allow-list of environment variables (PATH, HOME, LANG …) and those named under
   `terminal.env_passthrough`, never one that looks like a key, a token or a password.

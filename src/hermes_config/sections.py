@@ -94,7 +94,7 @@ class ModelFacts(Section):
 
     context_length: int | None = setting(None, Tokens(), "the same for one model by its id")
     price: PriceSection | None = setting(
-        None, Part(PriceSection), "US dollars for a million tokens, for models we have no price of")
+        None, Part(PriceSection), "US dollars for a million tokens; without it the list price, if one is known")
 
 
 class DemoSection(Section):
@@ -111,7 +111,7 @@ _TOOLSETS = Names(instead=())
 class AgentSection(Section):
     max_turns: int = setting(90, Whole(1), "at most so many model steps for one message", area="The agent")
     api_max_retries: int = setting(3, Whole(0), "how often a model call that failed is tried again; 0: never")
-    reasoning_effort: str | None = setting(None, Choice(*EFFORTS, spelt={False: "none"}), "for providers that take it")
+    reasoning_effort: str | None = setting(None, Choice(*EFFORTS, spelt={False: "none"}), "for models at OpenRouter")
     disabled_toolsets: tuple[str, ...] = setting((), Names(), "tools or toolsets that are never offered")
 
 
