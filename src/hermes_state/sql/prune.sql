@@ -1,8 +1,8 @@
 -- Sessions that a rule may remove. `loose` means that nothing leads to a conversation any more.
 
 -- let: loose
--- No route to it; nobody works on it or on its delegations; its newest segment has ended; no reply of it is pending,
--- and no turn of it waits to be recovered.
+-- No route to it; nobody works on it or on its delegations; its newest segment has ended; no reply of it is pending
+-- or waits for the owner, and no turn of it waits to be recovered.
 NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE o.root_id = s.root_id)
     AND NOT EXISTS (
         SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.holder IS NOT NULL AND l.expires_at > {now}
@@ -14,7 +14,9 @@ NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE 
     AND NOT EXISTS (
         SELECT 1 FROM conversations c JOIN sessions t ON t.id = c.tip_id WHERE c.id = s.root_id AND t.ended_at IS NULL
     )
-    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.conversation_id = s.root_id AND o.state IN ('pending', 'sending'))
+    AND NOT EXISTS (
+        SELECT 1 FROM outbox o WHERE o.conversation_id = s.root_id AND o.state IN ('pending', 'sending', 'held')
+    )
     AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state IN ('running', 'waiting'))
 
 -- name: candidates

@@ -122,6 +122,18 @@ def test_what_is_owed_or_unfinished_stays_however_old(db: SessionDB, clock: Cloc
     assert db.prune_sessions(older_than_days=30) == 2
 
 
+def test_a_conversation_stays_while_an_answer_of_it_waits_for_the_owner(db: SessionDB, clock: Clock) -> None:
+    old(db, clock, "asked")
+    new_item = NewOutboxItem(
+        dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}, held=True,
+        conversation_id=ConversationId("asked"),
+    )  # fmt: skip
+    item = db.outbox.enqueue(new_item)
+    assert item.state == "held" and db.prune_sessions(older_than_days=30) == 0
+    db.held_answers.decide(item.id, "drop", by="Ada")
+    assert db.prune_sessions(older_than_days=30) == 1
+
+
 def test_a_whole_ended_chain_goes_together(db: SessionDB, clock: Clock) -> None:
     old(db, clock, "a")
     db._execute_write(lambda conn: conn.run("UPDATE sessions SET end_reason = 'compression' WHERE id = 'a'"))
