@@ -1,7 +1,7 @@
 """The outbox: messages for a chat, until the platform has them or a person has decided.
 
-`pending` → `sending` → `sent`, or `failed` (it did not arrive, and the attempts are used up), or `unknown` (the sender
-died or lost the platform's answer, and a person decides). Failed and unknown items are the dead letters: a person
+`pending` → `sending` → `sent`, or `failed` (it did not arrive, and another try would not help), or `unknown` (it may
+have arrived, and a person decides whether it is sent again). Failed and unknown items are the dead letters: a person
 lists, retries or drops them; `limits.dead_letters` bounds their number. An answer may be `held` before it is pending
 (`held_answers`).
 
@@ -27,7 +27,7 @@ from hermes_state.turns.inbox import FOR_QUESTION
 from hermes_state.turns.leases import shared_now
 
 SENDING_SECONDS = 120.0
-"""How long a sender may be silent before its item becomes unknown."""
+"""How long a sender may be silent before its item is taken from it."""
 
 
 def answer_key(turn_id: str) -> str:
