@@ -2,8 +2,8 @@
 
 Every error a person can meet derives from `HermesError`. The first line of a class's docstring is its default
 message, so the list of classes is also the list of messages. An error prints as one line — what happened,
-where, and what to do now — and carries the exit code that the command line ends with. Packages add their own
-branches in their own `errors.py`.
+where, and what to do now — and carries the exit code that the command line ends with. Modules that raise others
+add their own branches.
 
 Nothing here imports anything: every module of the project may, at no cost.
 """
