@@ -73,8 +73,8 @@ def _setup(args: argparse.Namespace) -> None:
         raise UsageError("set-up asks questions but stdin is not a terminal", hint="Add --non-interactive; see --help.")
     home = ensure_home()
     print(
-        f"Hermes keeps everything in {home}.\nIt sends data only to the model you choose, to the platforms you"
-        " connect\nand to the websites you let it read.\n"
+        f"Hermes keeps everything in {home}.\nIt sends data only to the model you choose, to the platforms and servers"
+        " you\nconnect and to the websites you let it read.\n"
     )
     steps = (_repair, _model, _platform, _approvals, _limit)
     before = _files(home)
