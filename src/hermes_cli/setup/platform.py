@@ -16,7 +16,7 @@ from gateway.platforms import registry
 from gateway.platforms.registry import Descriptor, Field
 from hermes_cli import plugins
 from hermes_cli.framework import prompts, store, text
-from hermes_config import config, version
+from hermes_config import accounts, config, version
 from hermes_config.errors import UsageError
 from hermes_state.ids import LOCAL_OWNER
 
@@ -27,7 +27,8 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     if args.platform is None:
         for name, about in registry.known().items():
             print(f"{name:<12} {text.harmless(about.title)}")
-        print("\nhermes gateway setup NAME sets one up.")
+        another = f"{registry.example()}@work"
+        print(f"\nhermes gateway setup NAME sets one up; NAME@ACCOUNT, such as {another}, another account of it.")
         return
     about = registry.descriptor(args.platform.strip().lower())
     if missing := about.missing_packages():
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     own_steps = about.load(about.setup)
     if own_steps:
         own_steps(args, about, pasted)
+        enable_account(about)
     else:
         _ask(args, about, pasted)
 
@@ -101,6 +103,12 @@ def _is_set(about: Descriptor, field: Field) -> bool:
     loaded = config.load()
     found = load_gateway_config(loaded).platforms.get(Platform(about.name))
     return bool(field.env and loaded.environ(field.env)) or bool(found and registry.setting(found, field.key))
+
+
+def enable_account(about: Descriptor) -> None:
+    """Name a further account in config.yaml: a token alone switches on a platform, and not an account of it."""
+    if accounts.is_account(about.name) and Platform(about.name) not in load_gateway_config(config.load()).platforms:
+        config.set_value(("platforms", about.name, "enabled"), True)
 
 
 def keep_secret(variable: str, value: str, loaded: config.Config, *, replaces: bool) -> None:
