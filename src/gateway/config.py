@@ -410,12 +410,12 @@ def _keep_apart(made: Mapping[Platform, PlatformConfig], descriptors: Mapping[Pl
         required = tuple((one.key, str(registry.setting(config, one.key))) for one in about.fields if one.required)
         first = taken.setdefault(("variables", accounts.variable("_", name), accounts.platform_of(name)), name)
         if first != name:
-            config.problem = f"{name} would have the variables of {first}; choose another name"
+            config.problem = f"it would have the variables of {first}; choose another name"
         elif required and not about.missing_fields(config):
             first = taken.setdefault((accounts.platform_of(name), required), name)
             if first != name:
                 what = " and ".join(key.rpartition(".")[2] for key, _ in required)
-                config.problem = f"{name} has the same {what} as {first}: two connections would share one account"
+                config.problem = f"it has the same {what} as {first}; each account needs its own"
 
 
 def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], bool]:

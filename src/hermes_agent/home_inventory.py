@@ -245,10 +245,13 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
     known |= set(_account_variables(tree, ends))
     for name, value in variables.items():
         platform = _platform_of(name)
+        fields = _platform_fields(platform).values()
         if name in known or (platform in own_platforms() and name[len(platform) :] in ends):
             yield HomeEntry(f".env {name}", "used")
         elif platform in other_platforms() - {*plugins.get_platforms()}:
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
+        elif "__" in name and name.partition("__")[0] in {*(f"{platform.upper()}{end}" for end in ends), *fields}:
+            yield HomeEntry(f".env {name}", "harmless", f"config.yaml has no such account of {platform}")
         elif platform in own_platforms() and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
             yield HomeEntry(f".env {name}", "unsafe", about)

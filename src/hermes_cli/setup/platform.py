@@ -139,4 +139,5 @@ def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
 
 
 def say_next() -> None:
-    prompts.tell("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")
+    verb = "restart" if status.is_running(config.load().home) else "start"
+    prompts.tell(f"\nSet-up is done. hermes gateway {verb} runs the gateway; other people need your approval.")

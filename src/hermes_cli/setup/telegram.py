@@ -121,8 +121,8 @@ def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any],
 
 
 def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-    home = config.load().home
-    if status.is_running(home):
+    seen = status.read_status(config.load().home)
+    if seen.running and about.name in {one.name for one in seen.platforms}:  # it gets the bot's messages, not we
         prompts.tell(
             f"A gateway runs on this home. Run hermes gateway restart so that it uses the token. Then write to"
             f" @{bot.username} and run the command in its answer, with --owner added."
