@@ -16,7 +16,7 @@ from gateway.platforms import registry
 from gateway.platforms.registry import Descriptor, Field
 from hermes_cli import plugins
 from hermes_cli.framework import prompts, store, text
-from hermes_config import accounts, config, version
+from hermes_config import config, version
 from hermes_config.errors import UsageError
 from hermes_state.ids import LOCAL_OWNER
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     own_steps = about.load(about.setup)
     if own_steps:
         own_steps(args, about, pasted)
-        enable_account(about)
+        enable(about)
     else:
         _ask(args, about, pasted)
 
@@ -105,9 +105,10 @@ def _is_set(about: Descriptor, field: Field) -> bool:
     return bool(field.env and loaded.environ(field.env)) or bool(found and registry.setting(found, field.key))
 
 
-def enable_account(about: Descriptor) -> None:
-    """Name a further account in config.yaml: a token alone switches on a platform, and not an account of it."""
-    if accounts.is_account(about.name) and Platform(about.name) not in load_gateway_config(config.load()).platforms:
+def enable(about: Descriptor) -> None:
+    """Switch it on in config.yaml, unless it is on: a token alone switches on a platform, and not an account of it."""
+    found = load_gateway_config(config.load()).platforms.get(Platform(about.name))
+    if found is None or not found.enabled:
         config.set_value(("platforms", about.name, "enabled"), True)
 
 

@@ -37,7 +37,7 @@ def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     prompts.tell(f"The token works. It belongs to {text.harmless(bot.name)} (@{bot.username}).")
     _require_own(about, bot, loaded)
     platform.keep_secret(_variable(about), token, loaded, replaces=args.yes or replaces)
-    platform.enable_account(about)
+    platform.enable(about)
     if bot.webhook:
         _remove_webhook(args, token, extra, bot)
     if args.owner is not None:
