@@ -343,6 +343,11 @@ def test_two_accounts_with_one_bot_and_a_platform_that_there_is_not(healthy: Pat
     (seen,) = wrong(doctor())
     assert seen["says"] == "there is no platform 'telegarm'"
     assert shell(seen["fix"]).returncode == 0 and doctor()["ok"]
+    (healthy / "config.yaml").write_text(
+        (healthy / "config.yaml").read_text() + "display: {platforms: {telegram@work: {tool_preview_length: long}}}\n"
+    )
+    fixes = [one["fix"] for one in doctor()["checks"] if "tool_preview_length" in one["says"]]
+    assert fixes == ["hermes config unset display.platforms.telegram@work.tool_preview_length"]
 
 
 def test_a_log_that_grew_too_long(healthy: Path) -> None:

@@ -191,7 +191,7 @@ def test_another_account_has_a_token_a_block_and_an_owner_of_its_own(
     assert run("gateway", "setup", "telegram", "--token", "-", "--owner", "42").code == 0
     with FakeTelegram(token=WORK_TOKEN, username="hermes_work_bot") as work:
         config.set_value("platforms.telegram@work.extra.base_url", work.base_url)
-        config.unset_value("platforms.telegram@work.enabled")
+        config.set_value("platforms.telegram@work.enabled", False)
         piped(monkeypatch, WORK_TOKEN)
         done = run("gateway", "setup", "telegram@work", "--token", "-", "--owner", "42")
         assert done.code == 0 and "@hermes_work_bot" in done.out + done.err

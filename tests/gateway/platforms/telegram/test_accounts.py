@@ -125,6 +125,28 @@ def test_a_question_of_one_account_is_not_answered_in_the_other() -> None:
         assert log.read_text() == "ran\n"
 
 
+def test_the_owner_is_asked_about_an_answer_of_an_account_by_that_account() -> None:
+    model = ScriptedModel(say("We close at five."), say("We close at six."))
+    hold = {"hold": ["telegram:7", "telegram@work:7"]}
+    with two_bots(model, delivery=hold, gateway={"owners": []}) as (scene, private, work):
+        eve, eve_at_work = scene.member("eve", number=7), work.telegram.person("eve", number=7)
+        scene.environment["TELEGRAM_ALLOWED_USERS__WORK"] = "7"
+        scene.start()
+        scene.config["gateway"] = {"owners": []}
+        for name, person in (("telegram", private), ("telegram@work", work)):
+            scene.hermes("people", "link", "owner", name, str(ADA))
+            person.say("/start")
+            person.expect("Hello")
+        for asker, near, far, text in (
+            (eve_at_work, work, private, "We close at five."), (eve, private, work, "We close at six."),
+        ):  # fmt: skip
+            asker.say("when do you close?")
+            card = near.expect("is held")
+            assert text in card.text and text not in far.chat_text()
+            near.press("Send", message=card.id)
+            asker.expect(text)
+
+
 def test_access_to_one_account_is_none_to_another() -> None:
     model = ScriptedModel(improvise=lambda request: say("I heard ", words(request)))
     with two_bots(model) as (scene, _, work):
