@@ -47,7 +47,7 @@ def register(parser: Parser) -> None:
     for verb in (link, unlink):
         verb.add_argument("platform", metavar="PLATFORM")
         verb.add_argument("user", metavar="ID", help="the id on the platform, not a name")
-        verb.add_argument("--account", default="", metavar="NAME", help="only where this is our id (default: any)")
+        verb.add_argument("--account", default="", metavar="NAME", help="only for this id of our own (default: any)")
     zone.add_argument("zone", nargs="?", metavar="ZONE", help="an IANA name")
 
 
@@ -183,7 +183,7 @@ def register_pairing(parser: Parser) -> None:
     )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
-    revoke.add_argument("--account", metavar="NAME", help="only where this is our id (default: any)")
+    revoke.add_argument("--account", metavar="NAME", help="only for this id of our own (default: any)")
     clear = verbs.add(
         "clear-pending", _clear, "invalidate all open codes",
         "", "{platform} --yes", db=True, json=True, yes=True,
