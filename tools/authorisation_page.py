@@ -205,6 +205,9 @@ stored, fetched or answered; the tables below are its answers. It looks at the p
 `gateway.owners`, `gateway.admins` and `gateway.approvers` in config.yaml are lists of `telegram:42`. A change of the
 files or a command takes effect at the next message.
 
+A second account of a platform, such as the bot `telegram@work`, has lists, codes and roles of its own, under that name
+(`TELEGRAM_ALLOWED_USERS__WORK`, `telegram@work:42`): whoever may write to one account is a stranger to the other.
+
 ## Roles
 
 The person at this machine is the owner. Whoever is paired or listed is a member unless you say otherwise:

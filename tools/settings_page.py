@@ -23,7 +23,10 @@ and counts above the file. `<name>` is a platform, a model, a plug-in … of you
 A change takes effect at the next turn, in conversations that are open, too. Where the page says *restart*, it takes
 effect when the gateway and open terminal windows are started again; so do all limits."""
 _SECRETS = """Keys of model providers are variables, of the names the providers use themselves."""
-_PLATFORMS = "Platforms of plug-ins have fields of their own; `hermes gateway setup NAME` shows them."
+_PLATFORMS = """\
+Platforms of plug-ins have fields of their own; `hermes gateway setup NAME` shows them.
+A second account of a platform, such as `platforms.telegram@work`, takes the same keys; its variables have the account's
+name behind theirs: `TELEGRAM_BOT_TOKEN__WORK` ([more](../users/telegram.md#a-second-bot))."""
 _UNUSED = (
     "Homes of hermes-agent have them, with all keys below them. They change nothing here; `hermes config check` names"
     " them ([coming from hermes-agent](../users/coming-from-hermes-agent.md))."

@@ -9,6 +9,9 @@ the default.
 precedence; keys that are not ours there belong to the adapter and go into `extra`. The fields of a platform's
 `Descriptor` name environment variables, which take precedence over both. A secret in the environment enables its
 platform, unless the files say `enabled: false`. `gateway.access.policy` reads who may write.
+
+**Accounts**: a block `slack@work` is another account of a platform, with variables of its own
+(`hermes_config.accounts`). It inherits nothing from the block `slack`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_config import schema
+from hermes_config import accounts, schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
 from hermes_config.schema import Part, PlainText, Problem, Unfit, Value
@@ -78,7 +81,7 @@ class _ByName(type):
 class Platform(metaclass=_ByName):
     """A platform by name, with one object for each name; an unknown name is a ValueError.
 
-    The set is open: plug-ins can register platforms.
+    The set is open: plug-ins can register platforms, and `slack@work` is another account of a known one.
     """
 
     __slots__ = ("value",)
@@ -90,7 +93,8 @@ class Platform(metaclass=_ByName):
         text = name.strip().lower() if isinstance(name, str) else ""
         if (known := _platforms.get(text)) is not None:
             return known
-        if not text or not (text in PLATFORMS or text in _registered()):
+        known_name = accounts.platform_of(text)
+        if not text or accounts.fault(text) or not (known_name in PLATFORMS or known_name in _registered()):
             raise ValueError(f"{name!r} is not a platform")
         made = super().__new__(cls)
         made.value = text
@@ -154,6 +158,10 @@ class PlatformConfig(PlatformSettings):
         self.channel_overrides: Mapping[str, ChannelOverride] = {}
         """What holds in single chats, by the chat's id, `CHAT:THREAD` or `*`."""
         self.extra: dict[str, Any] = {} if extra is None else extra
+        self.name = ""
+        """The platform or account that it is for, such as `slack@work`; empty if that is not known."""
+        self.problem = ""
+        """Why this account cannot be connected although its settings are there."""
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, also the secrets."""
@@ -185,11 +193,14 @@ class GatewayConfig(GatewaySettings):
     def __init__(self, *, platforms: dict[Platform, PlatformConfig] | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.platforms: dict[Platform, PlatformConfig] = {} if platforms is None else platforms
+        self.unknown_platforms: tuple[str, ...] = ()
+        """Names under `platforms:` that are switched on, and that no platform of this process has."""
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""
-        if platform is not None and platform in self.reset_by_platform:
-            return self.reset_by_platform[platform]
+        for name in () if platform is None else accounts.names(platform.value):
+            if (rule := self.reset_by_platform.get(Platform(name))) is not None:
+                return rule
         if session_type is not None and session_type in self.reset_by_type:
             return self.reset_by_type[session_type]
         return self.default_reset_policy
@@ -269,7 +280,7 @@ def load_gateway_config(config: Config | None = None) -> GatewayConfig:
         raise problems[0].error()
     folder = Path("sessions") if source.find("sessions_dir") is None else made.sessions_dir.expanduser()
     made.sessions_dir = source.config.home / folder
-    made.platforms = _read_platforms(source)
+    made.platforms, made.unknown_platforms = _read_platforms(source)
     return _finished(made)
 
 
@@ -345,32 +356,66 @@ _OWN_KEYS = {*PlatformConfig.settings, *PlatformChats.settings, "home_channel", 
 }
 
 
-def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
+def _read_platforms(source: Source) -> tuple[dict[Platform, PlatformConfig], tuple[str, ...]]:
+    """The platforms and accounts, and the names of switched-on blocks that belong to none."""
+    from gateway.platforms import registry
+
     given: dict[Platform, dict[str, Any]] = {}
+    unknown: dict[str, None] = {}
     for value in source.all("platforms"):
         for name, block in value.parts():
-            # An unknown platform belongs to a plug-in that is not loaded.
+            if fault := accounts.fault(name.strip().lower()):
+                raise block.wrong(fault, hint=f"Write for example {registry.example()}@work.")
             if (known := Platform.find(name)) is not None:
                 _check(block)
                 given[known] = _merged(given.get(known, {}), _mapping(block.raw))
-    for platform in map(Platform, dict.fromkeys((*_KNOWN_PLATFORMS, *_registered()))):
+            elif _mapping(block.raw).get("enabled"):  # of a plug-in that is not loaded, or misspelt
+                unknown[name] = None
+    own_blocks = (*_KNOWN_PLATFORMS, *_registered(), *filter(accounts.is_account, map(str, source.config.tree)))
+    for platform in filter(None, map(Platform.find, dict.fromkeys(own_blocks))):
         own = source.elsewhere(str(platform.value))
         if own is not None and platform not in _NOT_BLOCKS:
             _check(own)
             given[platform] = _merged(given.get(platform, {}), _bridged(_mapping(own.raw)))
-    for platform, about in _descriptors().items():
+    descriptors = _descriptors(given)
+    for platform, about in descriptors.items():
         told, has_secret = _from_variables(source, about)
         if has_secret or (told and platform in given):
             given[platform] = _merged({"enabled": has_secret, **given.get(platform, {})}, told)
     told_also = {platform: _merged(block, _from_environment(source, platform)) for platform, block in given.items()}
-    return {platform: PlatformConfig.from_dict(block, platform) for platform, block in told_also.items()}
+    made = {platform: PlatformConfig.from_dict(block, platform) for platform, block in told_also.items()}
+    for platform, config in made.items():
+        config.name = platform.value
+    _keep_apart(made, descriptors)
+    return made, tuple(unknown)
 
 
-def _descriptors() -> dict[Platform, Descriptor]:
-    """The descriptors of all registered platforms that have one."""
+def _descriptors(given: Mapping[Platform, Any]) -> dict[Platform, Descriptor]:
+    """The descriptors of all registered platforms that have one, and of the accounts that are given."""
     from gateway.platforms import registry
 
-    return {Platform(name): about for name in registry.names() if (about := registry.find(name)) is not None}
+    names = (*registry.names(), *(one.value for one in given if accounts.is_account(one.value)))
+    return {Platform(name): about for name in names if (about := registry.find(name)) is not None}
+
+
+def _keep_apart(made: Mapping[Platform, PlatformConfig], descriptors: Mapping[Platform, Descriptor]) -> None:
+    """Mark every account that would be the same one as another: they would take each other's messages."""
+    from gateway.platforms import registry
+
+    taken: dict[object, str] = {}
+    for platform, config in sorted(made.items(), key=lambda one: one[0].value):
+        about, name = descriptors.get(platform), platform.value
+        if about is None or not config.enabled:
+            continue
+        required = tuple((one.key, str(registry.setting(config, one.key))) for one in about.fields if one.required)
+        first = taken.setdefault(("variables", accounts.variable("_", name), accounts.platform_of(name)), name)
+        if first != name:
+            config.problem = f"it would have the variables of {first}; choose another name"
+        elif required and not about.missing_fields(config):
+            first = taken.setdefault((accounts.platform_of(name), required), name)
+            if first != name:
+                what = " and ".join(key.rpartition(".")[2] for key, _ in required)
+                config.problem = f"it has the same {what} as {first}; each account needs its own"
 
 
 def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], bool]:
@@ -387,13 +432,17 @@ def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], 
 
 def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
     """The settings in variables such as `SLACK_HOME_CHANNEL`."""
-    start, told = str(platform.value).upper(), dict[str, Any]()
-    if (chat := source.environ(f"{start}_HOME_CHANNEL")) is not None:
-        name, thread = (source.environ(f"{start}_HOME_CHANNEL_{part}") for part in ("NAME", "THREAD_ID"))
+    start, told = accounts.platform_of(platform.value).upper(), dict[str, Any]()
+
+    def said(ending: str) -> str | None:
+        return source.environ(accounts.variable(f"{start}_{ending}", platform.value))
+
+    if (chat := said("HOME_CHANNEL")) is not None:
+        name, thread = said("HOME_CHANNEL_NAME"), said("HOME_CHANNEL_THREAD_ID")
         told["home_channel"] = {"chat_id": chat, "name": name, "thread_id": thread}
-    if (mode := source.environ(f"{start}_REPLY_TO_MODE")) is not None:
+    if (mode := said("REPLY_TO_MODE")) is not None:
         told["reply_to_mode"] = mode
-    if (mention := source.environ(f"{start}_REQUIRE_MENTION")) is not None:
+    if (mention := said("REQUIRE_MENTION")) is not None:
         told["extra"] = {"require_mention": mention.lower() not in ("false", "0", "no", "off")}
     return told
 
@@ -415,6 +464,8 @@ def _can_sign_in(platform: Platform, config: PlatformConfig) -> bool:
     from gateway.platforms import registry
 
     about = registry.find(str(platform.value))
+    if config.problem:
+        return False
     if about is not None:
         return not about.missing_fields(config)
     return bool(config.token or config.api_key or config.extra)

@@ -127,6 +127,8 @@ def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
             made[platform] = registry.make(platform, config)
         except HermesError as error:
             _log.error("%s: %s", platform.value, error.one_line(), extra={"action": "platform_unusable"})
+    for name in settings.unknown_platforms:
+        _log.error("platforms.%s: %s", name, registry.no_such(name).one_line(), extra={"action": "platform_unusable"})
     return made
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hermes_agent.models import provider_table
 from hermes_cli import plugins
-from hermes_config import schema, sections, yaml_file
+from hermes_config import accounts, schema, sections, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.schema import Environ
@@ -147,8 +147,13 @@ def _settings(tree: Mapping[str, Any], environ: Environ) -> Iterator[HomeEntry]:
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -> HomeEntry:
     meant = _canonical_key(path)
-    if meant[0] == "platforms" and meant[1:2] and meant[1] in other_platforms() - {*plugins.get_platforms()}:
-        return _other_platform(meant)
+    if meant[0] == "platforms" and meant[2:]:
+        platform = accounts.platform_of(meant[1].strip().lower())
+        if platform in other_platforms() - {*plugins.get_platforms()}:
+            return _other_platform(meant)
+        if platform not in {*own_platforms(), *plugins.get_platforms()}:
+            why = f"there is no platform {platform}; a plug-in that brings it must be enabled"
+            return HomeEntry(".".join(path), "harmless", why)  # nobody gets in there, whatever the key restricts
     if meant[0] == "hooks" and meant[1:] and meant[1] != "enabled":
         return _shell_hook(_value_at(tree, path[:2]), meant[1])
     if meant == ("terminal", "backend"):
@@ -174,14 +179,14 @@ def _canonical_key(path: tuple[str, ...]) -> tuple[str, ...]:
     """The key as in the table of settings. A platform's keys may appear in several sections."""
     if path[0] == "gateway" and len(path) > 1:
         path = path[1:]
-    if path[0] in {*other_platforms(), *plugins.built_in("platforms")} and len(path) > 1:
+    if accounts.platform_of(path[0]) in {*other_platforms(), *plugins.built_in("platforms")} and len(path) > 1:
         path = ("platforms", *path)
         if path[2] in _EXTRA:
             path = (*path[:2], "extra", *path[2:])
     if (
         path[0] == "platforms"
         and path[2:3] == ("extra",)
-        and path[1] in own_platforms()
+        and accounts.platform_of(path[1]) in own_platforms()
         and path[3:4]
         and path[3] not in _EXTRA
     ):
@@ -191,11 +196,11 @@ def _canonical_key(path: tuple[str, ...]) -> tuple[str, ...]:
 
 def _platform_fields(name: str) -> dict[str, str]:
     """The fields that a platform declares, each with its variable or an empty text; {} if it declares none."""
-    row = plugins.get_platforms().get(name)
+    row = plugins.get_platforms().get(accounts.platform_of(name))
     declared = () if row is None else row.fields.get("fields", ())
     try:
         plain = [one if isinstance(one, Mapping) else {"key": one.key, "env": one.env} for one in declared]
-        return {str(one["key"]): str(one.get("env") or "") for one in plain}
+        return {str(one["key"]): accounts.variable(str(one.get("env") or ""), name) for one in plain}
     except (AttributeError, KeyError, TypeError):  # not described well, which the doctor says
         return {}
 
@@ -208,7 +213,7 @@ def _unknown(tree: Mapping[str, Any], path: tuple[str, ...], why: str = _UNKNOWN
 
 
 def _other_platform(path: tuple[str, ...]) -> HomeEntry:
-    if path[1] == "webhook" and path[2:4] == ("extra", "routes") and len(path) > 4:
+    if accounts.platform_of(path[1]) == "webhook" and path[2:4] == ("extra", "routes") and len(path) > 4:
         return _webhook(path[4], {})
     return HomeEntry(f"platforms.{path[1]}", "harmless", "there is no adapter; people there get no answer")
 
@@ -238,12 +243,16 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
         known |= {*provider.keys, provider.base_url_variable}
     ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
     ends |= {"_HOME_CHANNEL_NAME", "_HOME_CHANNEL_THREAD_ID", "_REQUIRE_MENTION"}
+    known |= set(_account_variables(tree, ends))
     for name, value in variables.items():
         platform = _platform_of(name)
+        fields = _platform_fields(platform).values()
         if name in known or (platform in own_platforms() and name[len(platform) :] in ends):
             yield HomeEntry(f".env {name}", "used")
         elif platform in other_platforms() - {*plugins.get_platforms()}:
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
+        elif "__" in name and name.partition("__")[0] in {*(f"{platform.upper()}{end}" for end in ends), *fields}:
+            yield HomeEntry(f".env {name}", "harmless", f"config.yaml has no such account of {platform}")
         elif platform in own_platforms() and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
             yield HomeEntry(f".env {name}", "unsafe", about)
@@ -251,6 +260,16 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
             yield HomeEntry(f".env {name}", "used")
         else:
             yield HomeEntry(f".env {name}", "harmless", "Hermes itself does not read it; plug-ins may")
+
+
+def _account_variables(tree: Mapping[str, Any], ends: Collection[str]) -> Iterator[str]:
+    """The variables of the accounts that the configuration names, such as `SLACK_BOT_TOKEN__WORK`."""
+    blocks = (tree, tree.get("platforms"), _value_at(tree, ("gateway", "platforms")))
+    for name in {str(key) for block in blocks if isinstance(block, Mapping) for key in block}:
+        if accounts.is_account(name) and not accounts.fault(name):
+            start = accounts.platform_of(name).upper()
+            yield from (accounts.variable(f"{start}{end}", name) for end in ends)
+            yield from _platform_fields(name).values()
 
 
 def _platform_of(variable: str) -> str:

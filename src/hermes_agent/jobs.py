@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import schedules
 from hermes_agent.schedules import Missed, Schedule
 from hermes_agent.text import brief
+from hermes_cli import plugins
+from hermes_config import accounts
 from hermes_config.errors import HermesError, UsageError
 from hermes_state.conversations import origins
 from hermes_state.ids import LOCAL_OWNER, PLATFORMS, ConversationId, SessionKey
@@ -363,18 +365,21 @@ def _named_chat(db: SessionDB, config: Config, person: Person, target: str, any_
         found = db.jobs.private_chat(person.id, platform=platform)
         if found is None and person.id == LOCAL_OWNER:
             found = _home_chat(db, config, platform)
-    if found is None or platform not in PLATFORMS:
+    known = accounts.platform_of(platform) in {*PLATFORMS, *plugins.get_platforms()} and not accounts.fault(platform)
+    if found is None or not known:
         raise UsageError(f"no chat of yours with Hermes is {target[:60]!r}", hint="Write to Hermes there once.")
     return replace(found, person_id=person.id)
 
 
 def _home_chat(db: SessionDB, config: Config, only: str) -> Address | None:
-    """The home channel of a platform, or of the first that has one."""
-    for platform in [only] if only else sorted(PLATFORMS):
-        blocks = [config.tree.get("platforms"), _section(config.tree.get("gateway")).get("platforms"), config.tree]
+    """The home channel of a platform, or of the first that has one, accounts such as `slack@work` last."""
+    blocks = [config.tree.get("platforms"), _section(config.tree.get("gateway")).get("platforms"), config.tree]
+    others = {str(name) for block in blocks for name in _section(block) if accounts.is_account(str(name))}
+    for platform in [only] if only else [*sorted(PLATFORMS), *sorted(others)]:
         homes = [_section(_section(block).get(platform)).get("home_channel") for block in blocks]
         named = [_section(home).get("chat_id") if isinstance(home, Mapping) else home for home in homes]
-        chat_id = config.environ(f"{platform.upper()}_HOME_CHANNEL") or next(filter(None, named), None)
+        variable = accounts.variable(f"{accounts.platform_of(platform).upper()}_HOME_CHANNEL", platform)
+        chat_id = config.environ(variable) or next(filter(None, named), None)
         if chat_id:
             return _chat(db, platform, str(chat_id), "")
     return None

@@ -300,14 +300,19 @@ def is_covered_name(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether a variable or key of this name holds a secret, whatever its value."""
-    plain = _words(name)
-    return bool(_SECRET_NAME.search(plain)) and not _ABOUT_ONE.search(plain)
+    return any(_SECRET_NAME.search(one) and not _ABOUT_ONE.search(one) for one in map(_words, _meant(name)))
 
 
 @lru_cache(maxsize=1024)
 def _is_doubtful_name(name: str) -> bool:
     plain = _words(name)
     return bool(_DOUBTFUL_NAME.search(plain)) and not _ABOUT_ONE.search(plain)
+
+
+def _meant(name: str) -> tuple[str, ...]:
+    """A name and, if it may be an account's variable (TOKEN__HOME), the platform's: each may say that it is secret."""
+    start = name.partition("__")[0]
+    return (name, start) if start not in ("", name) else (name,)
 
 
 def _words(name: str) -> str:
@@ -319,7 +324,7 @@ def _is_probably_secret(name: str, value: str) -> bool:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    return bool(_PLAIN_NAME.search(name) or _PLAIN_VALUE.fullmatch(value))
+    return bool(all(map(_PLAIN_NAME.search, _meant(name))) or _PLAIN_VALUE.fullmatch(value))
 
 
 def _of_entries(entries: Iterable[tuple[str, str]], *, kept_for_secrets: bool = False) -> list[str]:

@@ -455,7 +455,7 @@ class _Chats(Patterns):
 
     def read(self, raw: Any) -> tuple[str, ...]:
         chats = super().read(raw)
-        wrong = [chat for chat in chats if not re.fullmatch(r"[a-z][\w-]*(:\S+)?", chat)]
+        wrong = [chat for chat in chats if not re.fullmatch(r"[a-z][\w-]*(@[\w-]+)?(:\S+)?", chat)]
         if wrong:
             raise Unfit(f"{wrong[0]!r:.40} is neither PLATFORM nor PLATFORM:CHAT", use=chats)
         return chats

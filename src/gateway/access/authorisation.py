@@ -348,8 +348,11 @@ _Rule = Callable[[Principal, Surface, Decision, Resource, Policy], str]
 _RULES: Mapping[str, _Rule] = {"command": _use, "tool": _use, "read": _read, "approve": _approve}
 
 
-def approvers(question: Question, policy: Policy) -> tuple[Principal, ...]:
-    """The people to ask, each in private: the owners and named approvers who have access, owners first."""
+def approvers(question: Question, policy: Policy, *, near: str = "") -> tuple[Principal, ...]:
+    """The people to ask, each in private: the owners and named approvers who have access, owners first.
+
+    `near`: the platform or account that asks; whoever can be asked there comes before those of others.
+    """
     keys = {key for key, known in policy.people.items() if known.role == "owner" and key[0] != LOCAL}
     keys |= {(platform, "", native_id) for platform, native_id in {*policy.roles, *policy.approvers}}
     found = []
@@ -357,5 +360,5 @@ def approvers(question: Question, policy: Policy) -> tuple[Principal, ...]:
         who = Principal("user", platform, native_id, account)
         answer = decide(who, Surface("dm", platform, account=account), "approve", question, policy)
         if answer.allowed:
-            found.append((answer.role != "owner", who))
-    return tuple(who for _, who in sorted(found))
+            found.append((answer.role != "owner", platform != near, who))
+    return tuple(who for *_, who in sorted(found))

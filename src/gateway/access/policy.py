@@ -23,6 +23,9 @@ files are read and never written; `hermes pairing revoke` overrules them.
 | everybody, where no list is | `GATEWAY_ALLOW_ALL_USERS` | `gateway.allow_all_users` |
 | owners, admins, approvers | | `gateway.owners`, `gateway.admins`, `gateway.approvers`: `slack:U42` |
 
+An account such as `slack@work` has rules of its own: its block, and variables with `__WORK` behind the platform's
+(`SLACK_ALLOWED_USERS__WORK`). Nothing that lets somebody write to one account holds for another.
+
 A list is `a, b` or a YAML list; `*` stands for everybody. The environment wins over the files, whole lists at a time. A
 platform's keys may also stand in its `extra:`, under `gateway.platforms`, in a block of its own at the top, or in
 `gateway.json`, as in existing homes. Ids are kept as written but for the spaces around them.
@@ -43,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from gateway.access.authorisation import Decision, Known, PlatformRules, Policy, Principal
 from gateway.config import Source
-from hermes_config import config, schema
+from hermes_config import accounts, config, schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
 from hermes_config.schema import Problem, Section, Value
@@ -106,7 +109,7 @@ def _rules(
     everyone, users = _listed(own.allowed_users)
     group_everyone, group_users = _listed(own.group_allowed_users)
     every_group, chats = _listed(own.group_allowed_chats)
-    if platform == "email":  # anybody can send mail in anybody's name
+    if accounts.platform_of(platform) == "email":  # anybody can send mail in anybody's name
         strangers = "ignore"
     by_default: Literal["pair", "ignore"] = "ignore" if listed or users or group_users or chats else "pair"
     return PlatformRules(
@@ -118,11 +121,12 @@ def _rules(
 
 def _section(source: Source, cls: type[S], places: Sequence[Value], platform: str = "") -> S:
     """The settings of these sections, by precedence; a variable wins over all of them. Raises `ConfigError`."""
-    prefix = _PREFIXES.get(platform, platform.upper())
+    kind = accounts.platform_of(platform)
+    prefix = _PREFIXES.get(kind, kind.upper())
 
     def variable(name: str) -> str:
         name = name.replace("<PLATFORM>", prefix)
-        return _NAMES.get(name, name)
+        return accounts.variable(_NAMES.get(name, name), platform)
 
     problems: list[Problem] = []
     made = schema.read(cls, places, problems, environ=lambda name: source.environ(variable(name)))
@@ -138,7 +142,8 @@ def _platforms(source: Source) -> set[str]:
     """Every platform with a setting, and mail, which has a rule of its own."""
     found = {name.lower() for blocks in source.all("platforms") for name, _ in blocks.parts()}
     ours, tree = frozenset(_SETTINGS), source.config.tree
-    found |= {name for name, block in tree.items() if isinstance(block, Mapping) and ours & {*block}}
+    own = {str(name): block for name, block in tree.items() if isinstance(block, Mapping)}
+    found |= {name for name, block in own.items() if ours & {*block} or accounts.is_account(name)}
     prefixes = {short: platform for platform, short in _PREFIXES.items()}
     for name in {*os.environ, *source.config.dotenv}:
         ending = next((ending for setting in _SETTINGS if name.endswith(ending := f"_{setting.upper()}")), None)

@@ -76,11 +76,13 @@ class AnswerCards:
                 after = page[-1].id if len(page) == _PAGE else None
             if not new:
                 return
-            people = await question_messages.deciders(self._services, self._adapters, authorisation.Question(None))
+            question, asked = authorisation.Question(None), dict[str, list[Recipient]]()
             for item in new:
-                shown = await self._shown(item)
-                self._open[item.id] = [await self._lanes.say(self._card(item, shown, one)) for one in people]
-            if not people:
+                near, shown = item.platform, await self._shown(item)
+                if near not in asked:
+                    asked[near] = await question_messages.deciders(self._services, self._adapters, question, near=near)
+                self._open[item.id] = [await self._lanes.say(self._card(item, shown, one)) for one in asked[near]]
+            if not any(asked.values()):
                 extra = {"action": "held_answer", "id": new[0].id}
                 _log.warning("nobody can be told about held answers; hermes outbox list shows them", extra=extra)
 

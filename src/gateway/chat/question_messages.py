@@ -119,10 +119,13 @@ async def recipients(
     return await _reached(services, await asyncio.to_thread(_recipients, services, adapters, turn, question, policy))
 
 
-async def deciders(services: Services, adapters: Adapters, question: authorisation.Question) -> list[Recipient]:
-    """The private chats of everybody who may decide, owners first; empty when nobody can be reached."""
+async def deciders(
+    services: Services, adapters: Adapters, question: authorisation.Question, *, near: str = ""
+) -> list[Recipient]:
+    """The private chats of everybody who may decide, owners first and then those `near` that platform or account;
+    empty when nobody can be reached."""
     policy = await services.policy.fresh()
-    return await _reached(services, await asyncio.to_thread(_deciders, services, adapters, question, policy))
+    return await _reached(services, await asyncio.to_thread(_deciders, services, adapters, question, policy, near))
 
 
 async def _reached(services: Services, found: list[Recipient]) -> list[Recipient]:
@@ -159,13 +162,14 @@ def _recipients(
                 key=key, name=name, adapter=adapter, chat_id=str(source.chat_id), thread_id=source.thread_id, here=True
             )
         ]
-    return _deciders(services, adapters, question, policy)
+    return _deciders(services, adapters, question, policy, source.platform.value)
 
 
 def _deciders(
-    services: Services, adapters: Adapters, question: authorisation.Question, policy: Policy
+    services: Services, adapters: Adapters, question: authorisation.Question, policy: Policy, near: str
 ) -> list[Recipient]:
-    others = (_private(services, adapters, who, policy) for who in authorisation.approvers(question, policy))
+    asked = authorisation.approvers(question, policy, near=near)
+    others = (_private(services, adapters, who, policy) for who in asked)
     return [one for one in others if one is not None]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.config import SessionResetPolicy
+from hermes_config import accounts
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def reset(reason: str, policy: SessionResetPolicy) -> str:
 def reset_is_told(reason: str, policy: SessionResetPolicy, *, platform: str, had_activity: bool) -> bool:
     if reason in ALWAYS_TOLD:
         return True
-    return policy.notify and had_activity and platform not in policy.notify_exclude_platforms
+    return policy.notify and had_activity and not {*accounts.names(platform)} & {*policy.notify_exclude_platforms}
 
 
 def busy(mode: str, *, waiting: int = 0) -> str:

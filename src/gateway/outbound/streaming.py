@@ -27,6 +27,7 @@ from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
 from gateway.retry import set_within
 from gateway.turns import reply
 from hermes_agent.text import brief
+from hermes_config import accounts
 from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
@@ -55,7 +56,7 @@ class Display:
 def of(services: Services, adapter: BasePlatformAdapter) -> Display:
     """The display settings for an adapter's platform. Answers stream unless the configuration says otherwise."""
     streaming, name, display = services.settings.streaming, adapter.platform.value, services.config.display
-    own = display.platforms.get(name, PlatformDisplay())
+    own = accounts.told(display.platforms, name, PlatformDisplay())
     streams = (streaming.enabled or not streaming.chosen) if own.streaming is None else own.streaming
     return Display(
         streams=adapter.supports_edit and streaming.transport != "off" and streams,

@@ -11,12 +11,12 @@ import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_cli import plugins
-from hermes_config import redaction, version
+from hermes_config import accounts, redaction, version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class Descriptor:
         """The variables that hold secrets."""
         return tuple(field.env for field in self.fields if field.secret and field.env)
 
+    def of_account(self, name: str) -> Descriptor:
+        """The same platform for the account `name` (`slack@work`), whose fields have variables of their own."""
+        fields = tuple(replace(one, env=accounts.variable(one.env, name)) for one in self.fields)
+        return replace(self, name=name, title=f"{self.title} ({accounts.account_of(name)})", fields=fields)
+
     def missing_packages(self) -> tuple[str, ...]:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
@@ -146,11 +151,20 @@ def known() -> dict[str, Descriptor]:
 
 
 def descriptor(name: str) -> Descriptor:
-    """The descriptor of one platform. Raises `PlatformUnusable`."""
-    rows = plugins.get_platforms()
-    if name not in rows:
-        raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"Known: {', '.join(rows)}.")
-    return _described(rows[name])
+    """The descriptor of one platform, or of an account such as `slack@work`. Raises `PlatformUnusable`."""
+    rows, platform = plugins.get_platforms(), accounts.platform_of(name)
+    if platform not in rows:
+        raise no_such(platform)
+    if fault := accounts.fault(name):
+        raise PlatformUnusable(fault, hint=f"For example {platform}@work.")
+    about = _described(rows[platform])
+    return about.of_account(name) if accounts.is_account(name) else about
+
+
+def no_such(name: str) -> PlatformUnusable:
+    """The error about a name that no platform has."""
+    known = ", ".join(plugins.get_platforms())
+    return PlatformUnusable(f"there is no platform {accounts.platform_of(name)[:60]!r}", hint=f"Known: {known}.")
 
 
 def find(name: str) -> Descriptor | None:
@@ -167,6 +181,8 @@ def usable(name: str, config: PlatformConfig) -> Descriptor:
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    if config.problem:
+        raise PlatformUnusable(config.problem, hint=f"hermes config set platforms.{name}.enabled false ends this.")
     if unset := about.missing_fields(config):
         where = ", ".join(field.where(name) for field in unset)
         verb = "is" if len(unset) == 1 else "are"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief, close_names
+from hermes_config import accounts
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def discover(config: Config, *, platform: str = "") -> Skills:
     from hermes_cli import plugins  # the registries; not needed to read a skill
 
     settings, limits = config.skills, config.limits
-    disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
+    disabled = {*settings.disabled, *accounts.told(settings.platform_disabled, platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
     there = ((category, folder, "", "") for root in _roots(config) for category, folder in _folders(root))

@@ -21,7 +21,7 @@ from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import shortened
 from hermes_agent.tools import descriptors
 from hermes_cli import plugins
-from hermes_config import secret_files
+from hermes_config import accounts, secret_files
 from hermes_config.limits import DEFAULTS, Limits
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
 
 def _platform_hint(platform: str) -> str:
     """One line about the surface: a built-in one's, or the hint from the platform's registration."""
-    row = None if platform in _PLATFORMS else plugins.get_platforms().get(platform)
+    row = None if platform in _PLATFORMS else plugins.get_platforms().get(accounts.platform_of(platform))
     return _PLATFORMS.get(platform, "") if row is None else str(row.fields.get("prompt_hint") or "")
 
 

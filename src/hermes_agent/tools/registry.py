@@ -28,6 +28,7 @@ from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult, ToolSource
 from hermes_agent.tools.builtin import BUILT_INS, BuiltInTools, built_in
 from hermes_cli import plugins
+from hermes_config import accounts
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def choose_toolsets(
     config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
 ) -> ToolChoice:
     """The names that the configuration, narrowed by the caller, switches on and off."""
-    chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
+    chosen = accounts.told(config.platform_toolsets, platform, config.toolsets) if enabled is None else enabled
     on = frozenset({_ALL}) if chosen is None else _expand(chosen)
     return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
 

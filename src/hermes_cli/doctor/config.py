@@ -32,7 +32,7 @@ from hermes_config.errors import ConfigError, HermesError
 from hermes_config.sections import AuxiliarySection
 from hermes_state.ids import LOCAL_OWNER
 
-_NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
+_NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_@-]+)+)\b")
 """At the beginning of a note: unsetting that key fixes it."""
 
 
@@ -172,6 +172,9 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     except ConfigError:
         return  # the check of the configuration reports it
     on = [(name.value, one) for name, one in gateway.platforms.items() if one.enabled]
+    for name in gateway.unknown_platforms:
+        off, error = f"hermes config set {shlex.quote(f'platforms.{name}.enabled')} false", registry.no_such(name)
+        yield problem(f"platform {text.harmless(name)}", error.what, off, error.hint)
     if not on:
         yield ok("platforms", f"no platform is connected; hermes gateway setup {registry.example()} connects one")
     for name, one in on:
@@ -185,6 +188,8 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         if missing := about.missing_packages():
             fix = version.adding(*missing, extra=about.extra)
             yield problem(check, f"{about.title} needs {', '.join(missing)}", fix)
+        elif one.problem:
+            yield problem(check, one.problem, f"hermes config set platforms.{name}.enabled false")
         elif unset := about.missing_fields(one):
             says = f"{about.title} is enabled but has no {unset[0].key.rpartition('.')[2]}"
             off = f"or hermes config set platforms.{name}.enabled false"

@@ -10,6 +10,7 @@ from gateway.access.authorisation import API, Principal, Surface, api_client, de
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset, example_platform
+from hermes_config import accounts
 from hermes_config.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, PersonId
@@ -46,7 +47,7 @@ def register(parser: Parser) -> None:
     for verb in (link, unlink):
         verb.add_argument("platform", metavar="PLATFORM")
         verb.add_argument("user", metavar="ID", help="the id on the platform, not a name")
-        verb.add_argument("--account", default="", metavar="NAME", help="only for this bot account (default: all)")
+        verb.add_argument("--account", default="", metavar="NAME", help="only for this id of our own (default: any)")
     zone.add_argument("zone", nargs="?", metavar="ZONE", help="an IANA name")
 
 
@@ -145,6 +146,8 @@ def _named(person: Person) -> str:
 def _platform(name: str, refusal: str, *, api: bool = True) -> str:
     """Return the stored name of a platform, in lower case; plug-ins may add some, and `api` allows the HTTP API."""
     found = name.strip().lower()
+    if fault := accounts.fault(found):
+        raise UsageError(fault, hint=f"Write for example {example_platform()}@work.")
     if not found or found == "local" or (found == API and not api):
         raise UsageError(refusal.format(f"{name!r:.40}"), hint=f"Name a chat platform, such as {example_platform()}.")
     return found
@@ -180,7 +183,7 @@ def register_pairing(parser: Parser) -> None:
     )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
-    revoke.add_argument("--account", metavar="NAME", help="only for this bot account")
+    revoke.add_argument("--account", metavar="NAME", help="only for this id of our own (default: any)")
     clear = verbs.add(
         "clear-pending", _clear, "invalidate all open codes",
         "", "{platform} --yes", db=True, json=True, yes=True,

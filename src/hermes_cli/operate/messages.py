@@ -19,6 +19,7 @@ from gateway.config import GatewayConfig, Platform, load_gateway_config
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_json, example_platform, natural, positive
+from hermes_config import accounts
 from hermes_config.errors import ConfigError, HermesError, UsageError
 from hermes_config.home import hermes_home
 from hermes_state import SessionDB
@@ -415,7 +416,7 @@ def find_target(given: str, settings: GatewayConfig) -> Target:
     if platform not in settings.platforms or not settings.platforms[platform].enabled:
         raise UsageError(f"{platform.value} is not set up on this home", hint=_known(settings))
     chat, thread = _split(platform.value, rest)
-    if chat.startswith("#") and platform.value != "matrix":
+    if chat.startswith("#") and accounts.platform_of(platform.value) != "matrix":
         raise UsageError(f"{chat!r:.80} is a name; give the id of the chat", hint="hermes inbox list shows ids.")
     return Target(platform.value, chat, thread)
 
@@ -423,7 +424,8 @@ def find_target(given: str, settings: GatewayConfig) -> Target:
 def _home(platform: Platform, settings: GatewayConfig) -> Target:
     home = settings.get_home_channel(platform)
     if home is None:
-        variable = f"{platform.value.upper()}_HOME_CHANNEL"
+        start = accounts.platform_of(platform.value).upper()
+        variable = accounts.variable(f"{start}_HOME_CHANNEL", platform.value)
         raise UsageError(
             f"{platform.value} has no home channel", hint=f"Name the chat ({platform.value}:ID), or set {variable}."
         )
@@ -431,7 +433,7 @@ def _home(platform: Platform, settings: GatewayConfig) -> Target:
 
 
 def _split(platform: str, rest: str) -> tuple[str, str | None]:
-    if platform in _WHOLE_IDS:
+    if accounts.platform_of(platform) in _WHOLE_IDS:
         chat, mark, thread = rest.partition(":$")
         return (chat, f"${thread}") if mark else (rest, None)
     chat, _, thread = rest.partition(":")

@@ -278,6 +278,7 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
                 registry.usable(platform.value, one)
             except HermesError as error:
                 missing.append((platform.value, error.one_line()))
+    missing += [(name, registry.no_such(name).one_line()) for name in settings.unknown_platforms]
     if not any(one.enabled for one in settings.platforms.values()) and not settings.api_server.enabled:
         missing.append(("platforms", f"none is configured; hermes gateway setup {example_platform()} connects one"))
     return "", missing

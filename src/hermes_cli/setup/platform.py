@@ -27,7 +27,8 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     if args.platform is None:
         for name, about in registry.known().items():
             print(f"{name:<12} {text.harmless(about.title)}")
-        print("\nhermes gateway setup NAME sets one up.")
+        another = f"{registry.example()}@work"
+        print(f"\nhermes gateway setup NAME sets one up; NAME@ACCOUNT, such as {another}, another account of it.")
         return
     about = registry.descriptor(args.platform.strip().lower())
     if missing := about.missing_packages():
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     own_steps = about.load(about.setup)
     if own_steps:
         own_steps(args, about, pasted)
+        enable(about)
     else:
         _ask(args, about, pasted)
 
@@ -103,6 +105,13 @@ def _is_set(about: Descriptor, field: Field) -> bool:
     return bool(field.env and loaded.environ(field.env)) or bool(found and registry.setting(found, field.key))
 
 
+def enable(about: Descriptor) -> None:
+    """Switch it on in config.yaml, unless it is on: a token alone switches on a platform, and not an account of it."""
+    found = load_gateway_config(config.load()).platforms.get(Platform(about.name))
+    if found is None or not found.enabled:
+        config.set_value(("platforms", about.name, "enabled"), True)
+
+
 def keep_secret(variable: str, value: str, loaded: config.Config, *, replaces: bool) -> None:
     """Save a value in `.env`. A different stored value is replaced only with `replaces`."""
     if loaded.environ(variable) == value:
@@ -131,4 +140,5 @@ def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
 
 
 def say_next() -> None:
-    prompts.tell("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")
+    verb = "restart" if status.is_running(config.load().home) else "start"
+    prompts.tell(f"\nSet-up is done. hermes gateway {verb} runs the gateway; other people need your approval.")

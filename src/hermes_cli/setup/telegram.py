@@ -15,16 +15,15 @@ import sys
 from typing import Any
 
 from gateway import status
-from gateway.config import Platform, load_gateway_config
+from gateway.config import Platform, PlatformConfig, load_gateway_config
 from gateway.platforms.registry import Descriptor
 from gateway.platforms.telegram import setup
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.setup import platform
-from hermes_config import config
+from hermes_config import accounts, config
 from hermes_config.errors import HermesError, UsageError
 
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
-_VARIABLE = "TELEGRAM_BOT_TOKEN"
 _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARS = 8
 _ATTEMPTS = 3
@@ -34,9 +33,11 @@ def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     """Set up the bot, with the `pasted` token if there is one."""
     loaded = config.load()
     token, bot, replaces = _verified_token(args, loaded, about, pasted)
-    extra = _extra(loaded)
+    extra = _settings(loaded, about).extra
     prompts.tell(f"The token works. It belongs to {text.harmless(bot.name)} (@{bot.username}).")
-    platform.keep_secret(_VARIABLE, token, loaded, replaces=args.yes or replaces)
+    _require_own(about, bot, loaded)
+    platform.keep_secret(_variable(about), token, loaded, replaces=args.yes or replaces)
+    platform.enable(about)
     if bot.webhook:
         _remove_webhook(args, token, extra, bot)
     if args.owner is not None:
@@ -51,9 +52,10 @@ def _verified_token(
     args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
 ) -> tuple[str, setup.Bot, bool]:
     """Return a token that Telegram accepts, its bot, and whether it replaces a stored token that Telegram refused."""
-    extra, known = _extra(loaded), loaded.environ(_VARIABLE)
+    variable = _variable(about)
+    extra, known = _settings(loaded, about).extra, loaded.environ(variable)
     if args.token is None and not pasted and known:
-        print(f"Using the token in {_VARIABLE}.")
+        print(f"Using the token in {variable}.")
         try:
             return known, asyncio.run(setup.look(_checked(known), extra)), False
         except (setup.UnknownToken, UsageError) as error:
@@ -61,7 +63,7 @@ def _verified_token(
                 raise
             _say(error)
     if pasted or args.token is not None:
-        token = _checked(pasted or prompts.secret_from_flag("--token", args.token, variable=_VARIABLE))
+        token = _checked(pasted or prompts.secret_from_flag("--token", args.token, variable=variable))
         return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
     return *_asked_token(about, extra), bool(known)
 
@@ -94,9 +96,21 @@ def _checked(token: str) -> str:
     return token.strip()
 
 
-def _extra(loaded: config.Config) -> dict[str, Any]:
-    found = load_gateway_config(loaded).platforms.get(Platform.TELEGRAM)
-    return {} if found is None else found.extra
+def _variable(about: Descriptor) -> str:
+    return next(field.env for field in about.fields if field.key == "token")
+
+
+def _settings(loaded: config.Config, about: Descriptor) -> PlatformConfig:
+    return load_gateway_config(loaded).platforms.get(Platform(about.name), PlatformConfig())
+
+
+def _require_own(about: Descriptor, bot: setup.Bot, loaded: config.Config) -> None:
+    """Refuse a bot that another account has already; a token begins with the number of its bot."""
+    for name, one in load_gateway_config(loaded).platforms.items():
+        ours = accounts.platform_of(name.value) == accounts.platform_of(about.name) and name.value != about.name
+        if ours and one.enabled and (one.token or "").strip().partition(":")[0] == str(bot.id):
+            hint = "Each account needs a bot of its own: /newbot at @BotFather."
+            raise UsageError(f"@{bot.username} is the bot of {name.value} already; nothing was saved", hint=hint)
 
 
 def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
@@ -107,8 +121,8 @@ def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any],
 
 
 def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-    home = config.load().home
-    if status.is_running(home):
+    seen = status.read_status(config.load().home)
+    if seen.running and about.name in {one.name for one in seen.platforms}:  # it gets the bot's messages, not we
         prompts.tell(
             f"A gateway runs on this home. Run hermes gateway restart so that it uses the token. Then write to"
             f" @{bot.username} and run the command in its answer, with --owner added."
@@ -118,11 +132,11 @@ def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[s
     print(f"\nNow pair your account. Within {args.wait // 60 or 1} min, on your phone, open")
     print(f"  {output.style(f'https://t.me/{bot.username}?start={code}', 'bold')}")
     print(f"and press Start, or send  {output.style(f'/start {code}', 'bold')}  to @{bot.username}.", flush=True)
-    owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait))
+    owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait, name=about.name))
     if owner is None:
         raise setup.MeetingFailed(
             "nobody sent the code in time",
-            hint="The token is saved: hermes gateway setup telegram continues here.",
+            hint=f"The token is saved: hermes gateway setup {about.name} continues here.",
         )
     called = f"@{owner.username}, " if owner.username else ""
     prompts.tell(f"The code came from {text.harmless(owner.name or 'somebody')} ({called}id {owner.id}).")

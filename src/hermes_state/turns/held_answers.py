@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hermes_config import accounts
 from hermes_state import columns
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.storage.base import Connection, StorePart, in_transaction, scalar
@@ -110,7 +111,7 @@ def _reader(conn: Connection, item: OutboxItem) -> str | None:
 
 
 def is_listed(listed: Collection[str], platform: str, chat_id: str) -> bool:
-    return platform in listed or f"{platform}:{chat_id}" in listed
+    return not {f"{platform}:{chat_id}", *accounts.names(platform)}.isdisjoint(listed)
 
 
 def with_notes(conn: Connection, conversation_id: ConversationId, user: Mapping[str, Any]) -> Mapping[str, Any]:

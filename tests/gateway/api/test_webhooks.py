@@ -17,6 +17,7 @@ from tests.gateway.api.door import Door
 from tests.gateway.api.test_connections import Line
 
 from gateway.api import webhooks
+from gateway.config import Platform
 from gateway.platforms.base import WebhookRequest, WebhookResponse, signed_with
 from gateway.platforms.context import WebhookRoutes, Webhooks, WebhookUnusable
 from hermes_config.limits import DEFAULTS, Limits
@@ -58,13 +59,14 @@ async def post(url: str, content: bytes, *, signature: str | None = None, **head
         return await client.post(url, content=content, headers=given)
 
 
-def test_a_signed_request_is_a_message_and_the_same_one_again_is_none(door: Open) -> None:
+@pytest.mark.parametrize("name", ["telegram", "telegram@work"])
+def test_a_signed_request_is_a_message_and_the_same_one_again_is_none(door: Open, name: str) -> None:
     async def go() -> None:
-        chat = Hooked()
+        chat = Hooked(platform=Platform(name))
         with ScriptedModel(say("Hi.")) as model:
-            async with door(model, adapters=(chat,)) as here:
+            async with door(model, adapters=(chat,), gateway={"owners": [f"{name}:42"]}) as here:
                 url = f"{here.url}{chat.path}"
-                assert chat.path == "/webhooks/telegram/events"
+                assert chat.path == f"/webhooks/{name}/events"
                 first, again = [await post(f"{url}/7", body(1)) for _ in range(2)]
                 assert (first.status_code, first.text) == (200, "7: accepted")
                 assert (again.status_code, again.text) == (200, "7: duplicate")

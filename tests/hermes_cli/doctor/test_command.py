@@ -330,6 +330,26 @@ def test_a_platform_without_its_token(healthy: Path) -> None:
     assert doctor()["ok"]
 
 
+def test_two_accounts_with_one_bot_and_a_platform_that_there_is_not(healthy: Path) -> None:
+    for name in ("telegram", "telegram@work"):
+        config.set_value(f"platforms.{name}.enabled", True)
+        config.set_value(f"platforms.{name}.token", "1234567890:" + "a" * 35)
+    (seen,) = wrong(doctor())
+    assert (seen["check"], seen["says"].partition(";")[0]) == (
+        "platform telegram@work", "it has the same token as telegram",
+    )  # fmt: skip
+    assert shell(seen["fix"]).returncode == 0 and doctor()["ok"]
+    config.set_value("platforms.telegarm@play.enabled", True)
+    (seen,) = wrong(doctor())
+    assert seen["says"] == "there is no platform 'telegarm'"
+    assert shell(seen["fix"]).returncode == 0 and doctor()["ok"]
+    (healthy / "config.yaml").write_text(
+        (healthy / "config.yaml").read_text() + "display: {platforms: {telegram@work: {tool_preview_length: long}}}\n"
+    )
+    fixes = [one["fix"] for one in doctor()["checks"] if "tool_preview_length" in one["says"]]
+    assert fixes == ["hermes config unset display.platforms.telegram@work.tool_preview_length"]
+
+
 def test_a_log_that_grew_too_long(healthy: Path) -> None:
     """Somebody reads for long while others write; the log cannot be emptied until they are done."""
     kind = Limits.settings["wal_bytes"].kind

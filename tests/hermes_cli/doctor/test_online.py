@@ -79,6 +79,19 @@ def test_messages_that_go_to_a_webhook(telegram: FakeTelegram) -> None:
     assert doctor("--online")["ok"]
 
 
+def test_an_account_is_tested_and_fixed_under_its_own_name(telegram: FakeTelegram) -> None:
+    with FakeTelegram(token="654321:the-token-of-the-bot-for-work", username="hermes_work_bot") as work:
+        config.set_value("platforms.telegram@work.enabled", True)
+        config.set_value("platforms.telegram@work.extra.base_url", work.base_url)
+        assert "telegram@work" in _only("platform telegram@work")["fix"]
+        config.add_variable("TELEGRAM_BOT_TOKEN__WORK", work.token)
+        work.world.webhook = {"url": "https://elsewhere.example/hook"}
+        seen = _only("platform telegram@work")
+        assert "elsewhere.example" in seen["says"]
+        assert shell(seen["fix"]).returncode == 0 and not work.world.webhook
+        assert doctor("--online")["ok"]
+
+
 def test_another_program_asks_for_the_same_messages(telegram: FakeTelegram) -> None:
     stopped = threading.Event()
 

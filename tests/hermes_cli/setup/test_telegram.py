@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.conftest import Run
 
+from gateway.config import load_gateway_config
 from hermes_cli.framework.store import open_store
+from hermes_config import config
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.telegram.client import SentByPerson
 from hermes_testing.telegram.server import FakeTelegram
@@ -177,3 +179,55 @@ def test_a_webhook_is_taken_over_only_with_leave(
 def test_which_platforms_there_are(run: Run) -> None:
     assert "telegram" in run("gateway", "setup").out
     assert "no platform 'pigeon'" in run("gateway", "setup", "pigeon").err
+
+
+WORK_TOKEN = "654321:the-token-of-the-bot-for-work-is-another"
+
+
+def test_another_account_has_a_token_a_block_and_an_owner_of_its_own(
+    telegram: FakeTelegram, run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped(monkeypatch, telegram.token)
+    assert run("gateway", "setup", "telegram", "--token", "-", "--owner", "42").code == 0
+    with FakeTelegram(token=WORK_TOKEN, username="hermes_work_bot") as work:
+        config.set_value("platforms.telegram@work.extra.base_url", work.base_url)
+        config.set_value("platforms.telegram@work.enabled", False)
+        piped(monkeypatch, WORK_TOKEN)
+        done = run("gateway", "setup", "telegram@work", "--token", "-", "--owner", "42")
+        assert done.code == 0 and "@hermes_work_bot" in done.out + done.err
+    assert f"TELEGRAM_BOT_TOKEN__WORK={WORK_TOKEN}\n" in (home / ".env").read_text()
+    settings = load_gateway_config()
+    assert [one.value for one in settings.get_connected_platforms()] == ["telegram", "telegram@work"]
+    assert [one.token for one in settings.platforms.values()] == [telegram.token, WORK_TOKEN]
+    with open_store() as db:
+        owners = [db.people.find(platform=name, native_id="42") for name in ("telegram", "telegram@work")]
+        assert [owner.id for owner in owners if owner] == [LOCAL_OWNER] * 2, "the same person, by their own proof"
+
+
+def test_a_fresh_account_is_named_in_the_configuration(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, telegram: FakeTelegram
+) -> None:
+    monkeypatch.setattr("gateway.platforms.telegram.client.API_URL", telegram.base_url)
+    piped(monkeypatch, telegram.token)
+    assert run("gateway", "setup", "telegram@work", "--token", "-", "--no-pair").code == 0
+    assert [one.value for one in load_gateway_config().get_connected_platforms()] == ["telegram@work"]
+    assert "TELEGRAM_BOT_TOKEN=" not in (home / ".env").read_text()
+
+
+def test_a_bot_that_another_account_has_is_not_taken(
+    telegram: FakeTelegram, run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped(monkeypatch, telegram.token)
+    assert run("gateway", "setup", "telegram", "--token", "-", "--no-pair").code == 0
+    config.set_value("platforms.telegram@work.extra.base_url", telegram.base_url)
+    kept = (home / ".env").read_text()
+    piped(monkeypatch, telegram.token)
+    refused = run("gateway", "setup", "telegram@work", "--token", "-", "--no-pair")
+    assert "@hermes_demo_bot is the bot of telegram already; nothing was saved" in refused.err
+    assert (home / ".env").read_text() == kept
+
+
+@pytest.mark.parametrize("name", ["telegram@", "telegram@my bot", "telegarm@work", "local@work"])
+def test_a_name_that_no_account_can_have_is_one_line(run: Run, name: str) -> None:
+    refused = run("gateway", "setup", name)
+    assert refused.code != 0 and refused.err.count("\n") == 1 and "Traceback" not in refused.err

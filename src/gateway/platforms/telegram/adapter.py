@@ -80,7 +80,7 @@ class TelegramAdapter(BasePlatformAdapter):
         self._is_noted = False
         token = (self.config.token or "").strip()
         if not token:
-            self._trouble = "no token is set; run hermes gateway setup telegram"
+            self._trouble = f"no token is set; run hermes gateway setup {self.platform.value}"
             return False
         from gateway.platforms.telegram.client import BotClient
 
@@ -92,7 +92,7 @@ class TelegramAdapter(BasePlatformAdapter):
         except TelegramError as error:
             await line.close()
             refused = isinstance(error, InvalidToken)
-            self._trouble = errors.REFUSED if refused else errors.unreachable(error, line)
+            self._trouble = errors.refused(self.platform.value) if refused else errors.unreachable(error, line)
             return False
         self._trouble = ""
         self._line, self._seal = line, sealed.Seal(token)
@@ -102,7 +102,8 @@ class TelegramAdapter(BasePlatformAdapter):
             answer=self._seal.read,
             require_mention=self.config.extra.get("require_mention") is not False,
         )
-        self._poller = polling.Poller(line, self._take, cursor=self.context.cursor(str(me.id)))  # each bot counts anew
+        cursor = self.context.cursor(str(me.id))  # each bot counts anew
+        self._poller = polling.Poller(line, self._take, cursor=cursor, name=self.platform.value)
         self._polling = asyncio.create_task(self._poller.run(), name="telegram-polling")
         self._start_beside(self._publish_commands(line))
         log.info("connected to Telegram as @%s", me.username, extra={"action": "telegram.connected"})
@@ -281,7 +282,7 @@ class TelegramAdapter(BasePlatformAdapter):
         except TelegramError as error:
             if errors.is_not_modified(error):
                 return SendResult(success=True)
-            return errors.as_result(error, self.config.token or "")
+            return errors.as_result(error, self.config.token or "", self.platform.value)
         return SendResult(success=True, message_id=None if answer is True else str(answer.message_id))
 
     async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:

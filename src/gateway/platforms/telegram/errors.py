@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gateway.platforms.telegram.client import BotClient
 
 HOST = "api.telegram.org"
-REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
-
 _NOT_MODIFIED = "message is not modified"
 _BAD_HTML = "can't parse entities"
 # Beginnings of Telegram's descriptions, in lower case as its library may have changed their first letter.
@@ -44,6 +42,11 @@ _MEANINGS: tuple[tuple[str, ErrorKind], ...] = (
     ("chat_write_forbidden", "forbidden"),
     ("need administrator rights", "forbidden"),
 )
+
+
+def refused(name: str) -> str:
+    """For the operator: Telegram does not know the token of `name`, which is telegram or an account of it."""
+    return f"Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup {name}"
 
 
 def said(error: BaseException, token: str) -> str:
@@ -80,7 +83,7 @@ def retry_after(error: Any) -> float:
     return pause.total_seconds() if isinstance(pause, datetime.timedelta) else float(pause)
 
 
-def as_result(error: TelegramError, token: str) -> SendResult:
+def as_result(error: TelegramError, token: str, name: str) -> SendResult:
     """What a failed call means for the piece it carried."""
     from telegram import error as kinds
 
@@ -96,7 +99,7 @@ def as_result(error: TelegramError, token: str) -> SendResult:
             return _no(_meaning(text), text)
         case kinds.InvalidToken():
             # The operator can fix it (a new token), and then the message can still go out.
-            return _no("transient", REFUSED, retryable=True)
+            return _no("transient", refused(name), retryable=True)
         case kinds.Conflict():
             return _no("transient", text, retryable=True)
         case kinds.NetworkError() if not was_written(error):

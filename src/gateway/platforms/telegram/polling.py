@@ -42,7 +42,7 @@ _OLDEST_OFFSET = 5 * 86_400.0
 
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
 NOT_TAKEN = "messages are not taken from Telegram: {}"
-WEBHOOK = "a webhook is set for this bot, so Telegram gives its messages away; hermes gateway setup telegram removes it"
+WEBHOOK = "a webhook is set for this bot, so Telegram gives its messages away; hermes gateway setup {} removes it"
 
 
 class Poller:
@@ -54,9 +54,10 @@ class Poller:
         take: Callable[[dict[str, Any], CursorMove | None], Awaitable[None]],
         *,
         cursor: Cursor,
+        name: str,
         seconds: int = POLL_SECONDS,
     ) -> None:
-        self._line = line
+        self._line, self._name = line, name
         self._take = take
         self._cursor = cursor
         self._seconds = seconds
@@ -145,8 +146,9 @@ class Poller:
 
         if not isinstance(error, InvalidToken):
             return False
-        self.health = Health(last_contact=self.health.last_contact, problem=errors.REFUSED)
-        log.error("%s", errors.REFUSED, extra={"action": "telegram.refused"})
+        problem = errors.refused(self._name)
+        self.health = Health(last_contact=self.health.last_contact, problem=problem)
+        log.error("%s", problem, extra={"action": "telegram.refused"})
         return True
 
     async def _pause_after(self, error: Exception) -> None:
@@ -155,7 +157,7 @@ class Poller:
         said = errors.said(error, self._line.token)
         self._failures += 1
         if isinstance(error, Conflict):
-            problem = WEBHOOK if "webhook" in said.lower() else CONFLICT
+            problem = WEBHOOK.format(self._name) if "webhook" in said.lower() else CONFLICT
             pause = CONFLICT_PAUSE * random.uniform(0.8, 1.2)
         elif isinstance(error, RetryAfter):
             problem, pause = "Telegram asks for a pause", errors.retry_after(error)

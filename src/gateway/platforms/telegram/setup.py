@@ -72,7 +72,7 @@ async def listen(token: str, extra: Mapping[str, Any], *, seconds: int) -> None:
 
 async def probe(config: PlatformConfig, running: bool) -> str:
     """For the doctor: who the bot is, and that nobody else gets its messages. Raises an error of ours."""
-    token, setup = config.token or "", "hermes gateway setup telegram"
+    token, setup = config.token or "", f"hermes gateway setup {config.name or 'telegram'}"
     try:
         bot = await look(token, config.extra)
         if not bot.webhook and not running:
@@ -90,7 +90,9 @@ async def remove_webhook(token: str, extra: Mapping[str, Any]) -> None:
         await line.bot.delete_webhook(drop_pending_updates=False)
 
 
-async def meet_owner(token: str, extra: Mapping[str, Any], *, code: str, seconds: float) -> Owner | None:
+async def meet_owner(
+    token: str, extra: Mapping[str, Any], *, code: str, seconds: float, name: str = "telegram"
+) -> Owner | None:
     """Wait until somebody sends `/start CODE` in private; None when nobody does in time. Raises `MeetingFailed`."""
     deadline = time.monotonic() + seconds
     wrong: set[int] = set()
@@ -111,7 +113,7 @@ async def meet_owner(token: str, extra: Mapping[str, Any], *, code: str, seconds
             if len(found) >= _BATCH:
                 raise MeetingFailed(
                     "so many messages wait for this bot that yours could not be found",
-                    hint="Run the gateway, write to the bot, then: hermes pairing approve telegram CODE --owner",
+                    hint=f"Run the gateway, write to the bot, then: hermes pairing approve {name} CODE --owner",
                 )
             if found:
                 await asyncio.sleep(1.0)  # they are handed out again at once, as they are not acknowledged

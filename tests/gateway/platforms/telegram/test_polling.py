@@ -12,7 +12,7 @@ import pytest
 
 from gateway.platforms.base import CursorMove, MessageEvent, Outgoing, Receipt
 from gateway.platforms.telegram import polling
-from gateway.platforms.telegram.errors import REFUSED
+from gateway.platforms.telegram.errors import refused
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -285,12 +285,12 @@ def test_a_refused_token_is_said_and_not_tried_again(telegram: FakeTelegram, con
         wrong = PlatformConfig(enabled=True, token="123456:some-other-token", extra=extra)
         adapter = registry.make(Platform.TELEGRAM, wrong)
         assert await adapter.connect() is False
-        assert adapter.health().problem == REFUSED
+        assert adapter.health().problem == refused("telegram")
         async with connected() as (live, _):
             telegram.token = "123456:revoked-and-replaced-by-this"
             telegram.stop()
             telegram.start(int(telegram.address.rpartition(":")[2]))
-            await telegram.wait_async(lambda: live.health().problem == REFUSED, "the refusal")
+            await telegram.wait_async(lambda: live.health().problem == refused("telegram"), "the refusal")
             asked = len(telegram.journal())
             await asyncio.sleep(0.3)
             assert len(telegram.journal()) == asked
