@@ -131,7 +131,7 @@ def record(
 
             def put_off(conn: Connection) -> OutboxItem | None:
                 if state == "again":
-                    standing = note(under_way=len(verdict.ids), repeat=True)
+                    standing = verdict.note or note(under_way=len(verdict.ids), repeat=1)
                     outbox.progress_in(conn, item, platform_ids=verdict.ids, draft=standing)
                 return closed(conn, outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error, free=free))
 

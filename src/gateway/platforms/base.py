@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -384,6 +384,23 @@ class BasePlatformAdapter(ABC):
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         """Send `message.file` with the text as its caption."""
         return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
+
+    def together(self, files: Sequence[OutgoingFile]) -> int:
+        """How many of these files, from the first on, `send_files` takes at once. The same files give the same number.
+
+        1: the file is sent by `send_file`.
+        """
+        return 1
+
+    async def send_files(self, chat_id: str, messages: Sequence[Outgoing]) -> Sequence[SendResult]:
+        """Send files as one batch (an album): the outcomes in order, up to and including the first failure.
+
+        A failure means that neither this file nor one after it is there; if in doubt, it is `transient`.
+        """
+        results = [await self.send_file(chat_id, messages[0])]
+        while results[-1].success and len(results) < len(messages):
+            results.append(await self.send_file(chat_id, messages[len(results)]))
+        return results
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         """Show the typing indicator for a few seconds. Errors are ignored."""

@@ -44,6 +44,8 @@ class SeenMessage:
     buttons: list[list[Json]]
     thread: int
     reply_to: int
+    album: str
+    """The `media_group_id` of the messages of one album; else empty."""
     edits: int
     versions: list[str]
     """Its texts before each edit."""

@@ -249,6 +249,7 @@ class FakePeople:
             "buttons": message.keyboard,
             "thread": message.thread_id,
             "reply_to": message.reply_to,
+            "album": message.album,
             "edits": message.edits,
             "versions": message.versions,
             "date": message.date,
