@@ -124,6 +124,19 @@ def test_after_a_crash_between_two_batches_only_the_second_one_is_sent(
     run(story())
 
 
+def test_files_of_a_process_that_died_before_it_began_with_them_are_sent_without_a_mark(
+    services: Services, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        item = services.db.outbox.enqueue(replace(files(tmp_path, 2), sender=_dead_holder()))
+        adapter = PretendAdapter(album=2)
+        async with delivering(services, adapter):
+            await settled(services, item)
+        assert shown(adapter) == [("0", "1", "Look"), ("1", "1", "")]
+
+    run(story())
+
+
 def test_a_file_that_is_refused_costs_the_others_nothing_and_can_be_sent_again(
     services: Services, tmp_path: Path, clock: Clock
 ) -> None:
