@@ -130,6 +130,8 @@ class DeliveryOutcome:
     """The pause that the platform asked for."""
     gone: bool = False
     """The chat cannot be written to: no notice would arrive there either."""
+    away: bool = False
+    """The recipient is away, and `seconds` says when to try again."""
     strays: int = 0
     """First sentences that were sent again and may appear twice."""
     repeats: int = 0
@@ -197,6 +199,7 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     kind = result.error_kind
     if kind == "rate_limited":
         return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+    away = result.not_sent and result.retry_after is not None
     if kind in ("forbidden", "not_found"):
         return DeliveryOutcome(state="failed", error=error, gone=True)
     if kind in ("bad_format", "too_long"):
@@ -206,7 +209,7 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     if result.not_sent and not result.retryable:
         return DeliveryOutcome(state="failed", error=error)
     if result.not_sent or repeatable:
-        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after, away=away)
     return DeliveryOutcome(state="unknown", error=error)
 
 

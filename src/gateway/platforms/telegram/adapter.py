@@ -141,6 +141,8 @@ class TelegramAdapter(BasePlatformAdapter):
         if not self._is_noted:  # here and not in `connect`: a store that is away for a moment ends no connection
             await self.context.connected_as(str(self._reading.me.id))
             self._is_noted = True
+        if (chat := updates.open_again(update)) is not None:
+            await self.context.reachable_again(chat)
         event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):

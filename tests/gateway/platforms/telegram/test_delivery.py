@@ -14,13 +14,16 @@ from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED
 from gateway.platforms.base import Outgoing
+from gateway.platforms.context import PlatformContext, WebhookRoutes
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
 from hermes_state.people import media_files
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
+from hermes_testing.scenario import Scenario
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
 from hermes_testing.telegram.client import SeenMessage
-from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.telegram.faults import OFF, Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -170,6 +173,83 @@ def test_who_blocked_the_bot_gets_nothing_and_nobody_tries_again(
         async with connected() as (adapter, _), delivering(services, adapter):
             assert await states(services, owed(services, chat, "answer:1", text="hello?")) == ["failed"]
         assert len(telegram.journal("sendMessage")) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["the gateway runs", "the gateway is down"])
+def test_after_unblocking_the_bot_a_person_gets_the_answer_once(down: bool) -> None:
+    held = Hold()
+    model = ScriptedModel(say("The answer.", hold=held), say("Welcome back."))
+    fake = FakeTelegram(flood=OFF)
+    with Scenario(fake, model, config={"auto_title": False, "streaming": {"enabled": False}}) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        asked = ada.say("a question")
+        scene.wait(lambda: held.is_reached, "the model writes")
+        ada.block()
+        held.release()
+        scene.wait(lambda: "failed" in scene.hermes("outbox", "list", "--stuck"), "the answer is given up")
+        if down:
+            scene.stop()
+        ada.block(False)
+        if down:
+            scene.start()
+        assert ada.expect("The answer.", after=asked.message).edits == 0
+        ada.say("I am back")
+        ada.expect("Welcome back.")
+        ada.block()
+        ada.say("/start")  # which unblocks it again
+        ada.expect("Hello")
+        assert [seen.text for seen in ada.replies(after=asked.message)][:2] == ["The answer.", "Welcome back."]
+        assert sum("The answer." in seen.text for seen in ada.replies()) == 1
+
+
+def test_back_in_a_group_the_bot_sends_what_the_group_missed(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        group = telegram.group("Club", ada, admin=True)
+        telegram.call("expel_bot", name="ada", chat=group)
+        async with connected() as (adapter, _), delivering(services, adapter) as deliverer:
+            adapter.context = PlatformContext(services.db, adapter, WebhookRoutes(), deliverer.reachable_again)
+            items = [owed(services, group, f"answer:{number}", text=f"number {number}") for number in range(2)]
+            assert await states(services, *items) == ["failed"] * 2
+            telegram.call("let_bot_in", name="ada", chat=group)
+            await telegram.wait_async(lambda: len(ada.replies(chat=group)) == 2, "both arrive")
+            assert await states(services, *items) == ["sent"] * 2
+            assert [seen.text for seen in ada.replies(chat=group)] == ["number 0", "number 1"]
+            update = telegram.updates()[-1]["body"]
+            telegram.inject(update)  # it comes again
+            await asyncio.sleep(0.3)
+            assert len(ada.replies(chat=group)) == 2
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_away_when_the_bot_is_unblocked_is_asked_again(
+    services: Services, telegram: FakeTelegram, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.platforms.telegram.polling.NOT_TAKEN_PAUSE", 0.05)
+    failures = iter([OSError("the disk is full")] * 2)
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        ada.block()
+        async with connected() as (adapter, _), delivering(services, adapter) as deliverer:
+
+            async def reachable(*chat: str) -> int:
+                if (failure := next(failures, None)) is not None:
+                    raise failure
+                return await deliverer.reachable_again(*chat)
+
+            adapter.context = PlatformContext(services.db, adapter, WebhookRoutes(), reachable)
+            item = owed(services, chat, "answer:1", text="the answer")
+            assert await states(services, item) == ["failed"]
+            ada.block(False)
+            await telegram.wait_async(lambda: bool(ada.replies()), "it arrives")
 
     asyncio.run(run())
 
