@@ -51,6 +51,8 @@ class Shown:
     file: Path | None = None
     album: str = ""
     """The id of the first file of its batch."""
+    only_for: str | None = None
+    """The one person who sees it."""
     versions: list[str] = field(default_factory=list)
     """All its texts, from the first on."""
 
@@ -71,9 +73,10 @@ class PretendAdapter(BasePlatformAdapter):
         limit: int = 4096,
         delay: float = 0.0,
         album: int = 1,
+        to_one: bool = False,
     ) -> None:
         """`edits`: answers may stream. `delay`: how long the platform takes for each piece. `album`: how many files it
-        takes at once."""
+        takes at once. `to_one`: it can show a message to one person."""
         super().__init__(config or PlatformConfig(enabled=True), platform)
         self.supports_edit = edits
         self.means = "edit" if edits else "none"
@@ -81,6 +84,7 @@ class PretendAdapter(BasePlatformAdapter):
         self.MAX_MESSAGE_LENGTH = limit
         self.delay = delay
         self.album = album
+        self.shows_to_one = to_one
         self.connected = False
         self.connects: bool = True
         """The result of `connect`."""
@@ -112,7 +116,10 @@ class PretendAdapter(BasePlatformAdapter):
         return user_id
 
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
-        shown = Shown("", chat_id, message.text, message.thread_id, message.reply_to, buttons=message.buttons)
+        shown = Shown(
+            "", chat_id, message.text, message.thread_id, message.reply_to, buttons=message.buttons,
+            only_for=message.only_for,
+        )  # fmt: skip
         return await self._put(shown)
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:

@@ -426,16 +426,26 @@ class _Run:
 
     async def _send_text(self, number: int, content: str) -> SendResult:
         item, mode = self.item, self.adapter.config.reply_to_mode
-        last = number == len(self.parts) - 1
+        last, asked = number == len(self.parts) - 1, item.payload.get("reply_to")
+        quoted = asked if mode == "all" or (mode == "first" and number == 0) else None
         message = self._message(
             number, text=content,
             buttons=_buttons(item) if last and self.adapter.supports_buttons else (),
-            reply_to=item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None,
+            reply_to=quoted,
         )  # fmt: skip
+        person = item.payload.get("only_for")
+        if person and self.adapter.shows_to_one:
+            # A platform may need the message that is answered, whatever is quoted.
+            result = await self._send_readable(replace(message, only_for=str(person), reply_to=asked))
+            if result.error_kind != "expired":
+                return result
+        return await self._send_readable(message)
+
+    async def _send_readable(self, message: Outgoing) -> SendResult:
+        """Send a message; if the platform refuses its formatting, once more without any."""
         result = await self._send_once(message)
         if result.success or result.error_kind not in ("bad_format", "too_long"):
             return result
-        # The platform refused the formatting: send the text once more without any.
         return await self._send_once(replace(message, plain=True))
 
     async def _send_once(self, message: Outgoing) -> SendResult:

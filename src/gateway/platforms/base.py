@@ -48,7 +48,9 @@ __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or p
     "first_sentence", "pause_after", "signed_with", "units",
 ]  # fmt: skip
 
-ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
+ErrorKind = Literal[
+    "too_long", "bad_format", "forbidden", "not_found", "rate_limited", "expired", "transient", "unknown"
+]
 Means = Literal["key", "edit", "lookup", "none"]
 """How a platform prevents a second copy of a message after a send without an answer; `outbound.send_item` uses it.
 `key`: the platform accepts two sends with the same `Outgoing.key` as one. `edit`: a message can be edited.
@@ -200,6 +202,9 @@ class Outgoing:
     """For `send_file`; the text is its caption."""
     key: str = ""
     """The same at every attempt to send this message, and of no other message, of this store or a former one."""
+    only_for: str | None = None
+    """The id of the one person in the group who may see it; only where `shows_to_one`. Never shown to others instead:
+    when it is no longer possible, the result has `error_kind="expired"`."""
     trace_id: str = ""
     plain: bool = False
     """The platform refused its formatting: send it as plain text."""
@@ -281,6 +286,8 @@ class BasePlatformAdapter(ABC):
     """The least seconds between two edits of one message."""
     supports_typing: bool = False
     supports_buttons: bool = False
+    shows_to_one: bool = False
+    """`send` can show a message in a group to one person (`Outgoing.only_for`)."""
     queues_only: bool = False
     """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
     opens_threads: bool = False

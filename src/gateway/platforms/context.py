@@ -58,11 +58,16 @@ class WebhookUnusable(HermesError):
 
 
 class NativeCommand(NamedTuple):
-    """A slash command as a platform may show it in a menu."""
+    """A slash command as a platform may show it in a menu. It comes in as the text `/name arguments`."""
 
     name: str
     description: str
     args_hint: str
+    """Its arguments for people: `[…]` may be left out."""
+    in_groups: bool = True
+    """False: it is refused in a group, so a menu there may leave it out."""
+    shows: bool = False
+    """It only shows something, so in a group its answer is `only_for` its sender. Other commands may get either."""
 
 
 class Cursor:
@@ -164,4 +169,7 @@ class PlatformContext:
 
         rows = registry.table("gateway").values()
         shown = (row for row in rows if role in row.roles)
-        return tuple(NativeCommand(row.name, row.description, row.args_hint) for row in shown)
+        return tuple(
+            NativeCommand(row.name, row.description, row.args_hint, in_groups=not row.private, shows=row.shows)
+            for row in shown
+        )
