@@ -44,12 +44,12 @@ class SeenMessage:
     buttons: list[list[Json]]
     thread: int
     reply_to: int
-    album: str
-    """The `media_group_id` of the messages of one album; else empty."""
     edits: int
     versions: list[str]
     """Its texts before each edit."""
     date: int
+    album: str = ""
+    """The `media_group_id` of the messages of one album; else empty."""
 
     @property
     def labels(self) -> list[str]:
