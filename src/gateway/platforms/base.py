@@ -395,7 +395,7 @@ class BasePlatformAdapter(ABC):
     def together(self, files: Sequence[OutgoingFile]) -> int:
         """How many of these files, from the first on, `send_files` takes at once. The same files give the same number.
 
-        1: the file is sent by `send_file`.
+        1: the file is sent by `send_file`. Called in a thread, so it may look at the files.
         """
         return 1
 
