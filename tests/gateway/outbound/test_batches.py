@@ -124,6 +124,23 @@ def test_after_a_crash_between_two_batches_only_the_second_one_is_sent(
     run(story())
 
 
+def test_only_what_may_have_arrived_has_the_mark(services: Services, tmp_path: Path) -> None:
+    """The process died while it sent the first file alone, because its batch had been refused."""
+
+    async def story() -> None:
+        outbox = services.db.outbox
+        item = outbox.enqueue(replace(files(tmp_path, 4), sender=_dead_holder()))
+        transact(outbox.progress_in, item, platform_ids=[], draft=note(under_way=0))
+        adapter = PretendAdapter(album=3)
+        async with delivering(services, adapter):
+            await settled(services, item)
+        assert shown(adapter) == [
+            ("0", "", f"{REPEATED}\n\nLook"), ("1", "2", ""), ("2", "2", ""), ("3", "2", "")
+        ]  # fmt: skip
+
+    run(story())
+
+
 def test_files_of_a_process_that_died_before_it_began_with_them_are_sent_without_a_mark(
     services: Services, tmp_path: Path
 ) -> None:
