@@ -297,8 +297,11 @@ class _Run:
         if len(files) == 1 or number < self._alone or (self.progress.repeat and self.adapter.means == "lookup"):
             return 1  # what may be there already is looked up one by one
         most = self.progress.repeat or len(files)
-        made = partial(self._made, "together", lambda: self.adapter.together(files[:most]))
-        return max(1, min(await asyncio.to_thread(made), most, len(files)))
+        made = partial(self._made, "together", lambda: int(self.adapter.together(files[:most])))
+        try:
+            return max(1, min(await asyncio.to_thread(made), most, len(files)))
+        except _Stop:  # the adapter failed, which is logged: one by one they may arrive
+            return 1
 
     def _why_refused(self) -> str:
         refused, files = self.progress.refused, len(self._files)

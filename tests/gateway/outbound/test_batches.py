@@ -246,6 +246,20 @@ def test_of_a_batch_that_stops_in_the_middle_what_was_sent_is_not_sent_again(
     run(story())
 
 
+def test_an_adapter_that_fails_to_group_files_sends_them_one_by_one(services: Services, tmp_path: Path) -> None:
+    class Clumsy(PretendAdapter):
+        def together(self, files: Sequence[OutgoingFile]) -> int:
+            raise ValueError(files)
+
+    async def story() -> None:
+        adapter = Clumsy()
+        async with delivering(services, adapter) as deliverer:
+            assert (await settled(services, await deliverer.say(files(tmp_path, 2)))).state == "sent"
+        assert shown(adapter) == [("0", "", "Look"), ("1", "", "")]
+
+    run(story())
+
+
 class Asked(PretendAdapter):
     """A platform that can say which files are there."""
 
