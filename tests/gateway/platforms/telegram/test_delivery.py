@@ -21,7 +21,7 @@ from hermes_state.people import media_files
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted.model import Hold, ScriptedModel, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 from hermes_testing.telegram.client import SeenMessage
 from hermes_testing.telegram.faults import OFF, Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
@@ -315,6 +315,25 @@ def test_pictures_and_documents_go_out_as_albums_of_their_kind(
         assert len(telegram.journal("sendMediaGroup")) == 4 and not telegram.journal("sendPhoto")
 
     asyncio.run(run())
+
+
+def test_what_the_model_sends_in_one_call_arrives_as_one_album_also_after_a_kill() -> None:
+    names = ["a.csv", "b.csv", "c.csv"]
+    written = [call("write_file", {"path": name, "content": name}) for name in names]
+    sent = call("send_file", {"path": names[0], "more": names[1:], "caption": "The figures"})
+    model, fake = ScriptedModel(say(calls=[*written, sent]), say("There they are.")), FakeTelegram(flood=OFF)
+    with Scenario(fake, model, config={"auto_title": False}) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        fake.faults(Fault("late", method="sendMediaGroup", times=1, seconds=60))
+        ada.say("send me the figures")
+        scene.wait(lambda: len(ada.replies()) == 3, "the album is there, and no answer of Telegram's")
+        scene.kill()
+        scene.start()
+        ada.expect("There they are.")
+    seen = [one for one in ada.replies() if one.file]
+    assert albums(seen) == [names, names], "nobody knew whether it had arrived"
+    assert [one.text for one in seen] == ["The figures", "", "", f"{REPEATED}\n\nThe figures", "", ""]
 
 
 @pytest.mark.parametrize("bad", ["picture", "gone"])
