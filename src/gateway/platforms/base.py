@@ -287,7 +287,7 @@ class BasePlatformAdapter(ABC):
     supports_typing: bool = False
     supports_buttons: bool = False
     shows_to_one: bool = False
-    """`send` can show a message in a group to one person (`Outgoing.only_for`)."""
+    """`send` can show a message in a group to one person (`Outgoing.only_for`), and it arrives as surely as others."""
     queues_only: bool = False
     """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
     opens_threads: bool = False
