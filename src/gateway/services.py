@@ -149,7 +149,7 @@ def assemble(
     webhooks = WebhookRoutes()
     for adapter in adapters.values():
         adapter.set_message_handler(partial(intake.receive, adapter=adapter))
-        adapter.context = PlatformContext(services.db, adapter, webhooks)
+        adapter.context = PlatformContext(services.db, adapter, webhooks, deliverer.reachable_again)
     return Parts(
         services=services, agents=agents, deliverer=deliverer, lanes=lanes, intake=intake, webhooks=webhooks,
         connections=Connections(adapters, connected=deliverer.back),

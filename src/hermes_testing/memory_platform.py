@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from gateway.platforms.base import (
     MessageEvent,
     MessageType,
     Outgoing,
+    OutgoingFile,
     Receipt,
     SendResult,
 )
@@ -47,6 +49,10 @@ class Shown:
     reply_to: str | None = None
     buttons: tuple[tuple[Button, ...], ...] = ()
     file: Path | None = None
+    album: str = ""
+    """The id of the first file of its batch."""
+    only_for: str | None = None
+    """The one person who sees it."""
     versions: list[str] = field(default_factory=list)
     """All its texts, from the first on."""
 
@@ -66,14 +72,19 @@ class PretendAdapter(BasePlatformAdapter):
         edits: bool = False,
         limit: int = 4096,
         delay: float = 0.0,
+        album: int = 1,
+        to_one: bool = False,
     ) -> None:
-        """`edits`: answers may stream. `delay`: how long the platform takes for each piece."""
+        """`edits`: answers may stream. `delay`: how long the platform takes for each piece. `album`: how many files it
+        takes at once. `to_one`: it can show a message to one person."""
         super().__init__(config or PlatformConfig(enabled=True), platform)
         self.supports_edit = edits
         self.means = "edit" if edits else "none"
         self.edit_seconds = 0.0
         self.MAX_MESSAGE_LENGTH = limit
         self.delay = delay
+        self.album = album
+        self.shows_to_one = to_one
         self.connected = False
         self.connects: bool = True
         """The result of `connect`."""
@@ -105,12 +116,34 @@ class PretendAdapter(BasePlatformAdapter):
         return user_id
 
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
-        shown = Shown("", chat_id, message.text, message.thread_id, message.reply_to, buttons=message.buttons)
+        shown = Shown(
+            "", chat_id, message.text, message.thread_id, message.reply_to, buttons=message.buttons,
+            only_for=message.only_for,
+        )  # fmt: skip
         return await self._put(shown)
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         path = None if message.file is None else message.file.path
         return await self._put(Shown("", chat_id, message.text, message.thread_id, file=path))
+
+    def together(self, files: Sequence[OutgoingFile]) -> int:
+        return min(self.album, len(files))
+
+    async def send_files(self, chat_id: str, messages: Sequence[Outgoing]) -> Sequence[SendResult]:
+        """All of them or none; the script has one step for the batch."""
+        refused, first = await self._scripted(), len(self.messages)
+        if refused is None or (refused.error_kind == "transient" and not refused.not_sent):
+            for message in messages:
+                shown = Shown(
+                    str(next(self._ids)), chat_id, message.text, message.thread_id, versions=[message.text],
+                    file=None if message.file is None else message.file.path,
+                )  # fmt: skip
+                shown.album = self.messages[first].id if len(self.messages) > first else shown.id
+                self.messages.append(shown)
+            await self._tell()
+        if refused is not None:
+            return [refused]
+        return [SendResult(success=True, message_id=shown.id) for shown in self.messages[first:]]
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False

@@ -11,11 +11,20 @@ from typing import Any
 import httpx2
 import pytest
 import telegram
-from telegram import InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
+from telegram import (
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputMediaAudio,
+    InputMediaDocument,
+    InputMediaPhoto,
+    InputMediaVideo,
+    ReplyParameters,
+)
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from hermes_testing.clock import Clock
 from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.faults import FloodRules
 from hermes_testing.telegram.server import FakeTelegram
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
@@ -175,7 +184,7 @@ def test_only_the_kinds_that_were_asked_for(fake: FakeTelegram, ada: FakePerson)
     assert _kinds(fake) == ["edited_message", "my_chat_member"]
     assert ask(fake, "getUpdates", offset=10_000, allowed_updates=[]).json()["ok"]
     ada.say("the usual ones again")
-    assert _kinds(fake) == ["message"]
+    assert _kinds(fake) == ["my_chat_member", "message"], "who writes unblocks the bot first"
 
 
 def _kinds(fake: FakeTelegram) -> list[str]:
@@ -493,6 +502,78 @@ def test_refuses_files(fake: FakeTelegram, ada: FakePerson) -> None:
     assert (missing.status_code, missing.json()["description"]) == (404, "Not Found")
     stolen = httpx2.get(f"{fake.base_file_url}123456:wrong/{large}", trust_env=False)
     assert stolen.status_code == 401
+
+
+def test_an_album_is_a_message_for_each_item(fake: FakeTelegram, ada: FakePerson) -> None:
+    fake.flood("off")
+    room = fake.group("Trip", ada, forum=True)
+    topic = fake.topic(room, "Pictures")
+
+    async def send(bot: telegram.Bot) -> None:
+        mixed = [
+            InputMediaPhoto(PNG, caption="<b>All</b> of it", parse_mode="HTML"),
+            InputMediaVideo(b"film", filename="film.mp4"),
+            InputMediaPhoto(PNG),
+        ]
+        sent = await bot.send_media_group(room, mixed, message_thread_id=topic)
+        assert len({one.media_group_id for one in sent}) == 1 and sent[0].media_group_id
+        assert [one.message_id for one in sent] == list(range(sent[0].message_id, sent[0].message_id + 3))
+        assert [(bool(one.photo), bool(one.video)) for one in sent] == [(True, False), (False, True), (True, False)]
+        assert (sent[0].caption, sent[0].caption_entities[0].type, sent[1].caption) == ("All of it", "bold", None)
+        assert {one.message_thread_id for one in sent} == {topic}
+        again = await bot.send_media_group(ada.id, [InputMediaPhoto(sent[0].photo[0]), InputMediaPhoto(PNG)])
+        assert again[0].media_group_id != sent[0].media_group_id
+        for make in (InputMediaDocument, InputMediaAudio):
+            sent = await bot.send_media_group(ada.id, [make(b"x", filename=f"{number}.bin") for number in range(2)])
+            names = [getattr(one, "document" if make is InputMediaDocument else "audio").file_name for one in sent]
+            assert names == ["0.bin", "1.bin"]
+        (caption, *_) = await bot.send_media_group(ada.id, [InputMediaPhoto(PNG)] * 2, caption="for all")
+        assert caption.caption == "for all"
+
+    run(fake, send)
+    kinds = [(seen.file or {}).get("kind") for seen in ada.replies(chat=room)]
+    assert kinds == ["photo", "video", "photo"] and len({seen.album for seen in ada.replies(chat=room)}) == 1
+
+
+def test_refuses_albums_as_a_whole(fake: FakeTelegram, ada: FakePerson) -> None:
+    def send(*items: dict[str, Any], **parts: bytes) -> str:
+        answer = httpx2.post(
+            f"{fake.base_url}{fake.token}/sendMediaGroup",
+            data={"chat_id": str(ada.id), "media": json.dumps(items)},
+            files={name: (f"{name}.bin", content) for name, content in parts.items()}, trust_env=False, timeout=30,
+        )  # fmt: skip
+        return str(answer.json().get("description", "done")).removeprefix("Bad Request: ")
+
+    photo, file = {"type": "photo", "media": "attach://p"}, {"type": "document", "media": "attach://d"}
+    audio = {"type": "audio", "media": "attach://d"}
+    assert ask(fake, "sendMediaGroup", chat_id=ada.id).json()["description"].endswith('parameter "media" is required')
+    assert send() == "there are no messages to send"
+    assert send(photo, p=PNG) == "an album must include 2-10 items"
+    assert send(*[photo] * 11, p=PNG) == "too many messages to send as an album"
+    assert send(photo, file, p=PNG, d=b"x") == "document can't be mixed with other media types"
+    assert send(audio, photo, p=PNG, d=b"x") == "audio can't be mixed with other media types"
+    assert send(photo, photo) == "can't parse InputMedia: media not found"
+    assert send(photo, {"type": "voice", "media": "attach://p"}, p=PNG).startswith("can't parse InputMedia: type")
+    assert send(photo, {**photo, "caption": "x" * 1025}, p=PNG) == "message caption is too long"
+    bad = {"type": "photo", "media": "attach://d"}
+    failed = 'failed to send message #2 with the error message "{}"'
+    assert send(photo, bad, p=PNG, d=b"no picture") == failed.format("IMAGE_PROCESS_FAILED")
+    wrong = failed.format("wrong remote file identifier specified: Wrong string length")
+    assert send(photo, {"type": "photo", "media": "none"}, p=PNG) == wrong
+    ada.block()
+    assert send(photo, photo, p=PNG) == "Forbidden: bot was blocked by the user"
+    assert not ada.replies()
+
+
+def test_each_message_of_an_album_counts_for_the_flood(fake: FakeTelegram, ada: FakePerson) -> None:
+    fake.flood(FloodRules(chat_per_second=1.0, chat_burst=1, group_per_minute=0, all_per_second=0))
+
+    async def send(bot: telegram.Bot) -> None:
+        await bot.send_media_group(ada.id, [InputMediaPhoto(PNG)] * 3)
+
+    run(fake, send)
+    refused = ask(fake, "sendMessage", chat_id=ada.id, text="more").json()
+    assert (refused["error_code"], refused["parameters"]) == (429, {"retry_after": 3})
 
 
 # -- groups --------------------------------------------------------------------------------------------------------

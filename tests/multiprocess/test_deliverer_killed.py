@@ -53,14 +53,9 @@ def _chats(file: Path) -> dict[str, list[tuple[str, str]]]:
     return {chat: list(messages.items()) for chat, messages in chats.items()}
 
 
-def test_kills_lose_and_double_nothing(
-    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int, pytestconfig: pytest.Config
-) -> None:
-    clock.advance(time.time() - clock())
-    file, dice = tmp_path / "platform.jsonl", random.Random(seed)
-    file.touch()
-    items = _owe(db)
-    for _ in range(LONG_KILLS if pytestconfig.getoption("--long") else KILLS):
+def _killed(address: str | Path, file: Path, dice: random.Random, kills: int) -> None:
+    """Deliver everything, with kills in between."""
+    for _ in range(kills):
         with Worker(WORKER, address, file) as worker:
             assert worker.line() == "ready"
             time.sleep(dice.uniform(0.005, 0.06))
@@ -69,6 +64,45 @@ def test_kills_lose_and_double_nothing(
         assert worker.line() == "ready"
         assert worker.line(timeout=30) == "idle"
         worker.kill()
+
+
+def test_kills_lose_no_file_and_double_no_album_without_a_mark(
+    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int, pytestconfig: pytest.Config
+) -> None:
+    clock.advance(time.time() - clock())
+    file, dice = tmp_path / "platform.jsonl", random.Random(seed)
+    file.touch()
+    names = [str(number) for number in range(10)]
+    files = [{"path": str(file), "name": name} for name in names]
+    chats = [str(chat) for chat in range(CHATS)]
+    for chat in chats:
+        payload = {"text": "", "kind": "file", "files": files}
+        db.outbox.enqueue(NewOutboxItem(dedup_key=chat, platform="telegram", chat_id=chat, payload=payload))
+    _killed(address, file, dice, LONG_KILLS if pytestconfig.getoption("--long") else KILLS)
+
+    albums = [json.loads(line) for line in file.read_text().splitlines()]
+    for chat in chats:
+        here = [album for album in albums if album["chat"] == chat]
+        plain = [name for album in here if album["text"] != REPEATED for name in album["files"]]
+        assert len(plain) == len(set(plain)), "no file twice without a mark"
+        assert {name for album in here for name in album["files"]} == set(names), "and none is missing"
+        firsts = [int(album["files"][0]) for album in here]
+        assert firsts == sorted(firsts), "in order"
+        assert all(album["files"] == names[first : first + 3] for album, first in zip(here, firsts, strict=True))
+        item = db.outbox.find(chat)
+        assert item is not None and item.state == "sent"
+        assert [number.partition("/")[2] for number in item.platform_ids] == names
+        assert set(item.platform_ids) <= {f"{album['send']}/{name}" for album in here for name in album["files"]}
+
+
+def test_kills_lose_and_double_nothing(
+    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int, pytestconfig: pytest.Config
+) -> None:
+    clock.advance(time.time() - clock())
+    file, dice = tmp_path / "platform.jsonl", random.Random(seed)
+    file.touch()
+    items = _owe(db)
+    _killed(address, file, dice, LONG_KILLS if pytestconfig.getoption("--long") else KILLS)
 
     chats = _chats(file)
     texts = Counter(text for messages in chats.values() for _, text in messages)

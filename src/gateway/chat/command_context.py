@@ -86,6 +86,8 @@ class ChatCommandContext:
         self.session_id: SessionId | None = None
         self.model = ""
         self.said: list[str] = []
+        self.personal = True
+        """Whether all of the reply concerns the sender alone."""
 
     @classmethod
     async def open(
@@ -124,9 +126,10 @@ class ChatCommandContext:
     def busy(self) -> bool:
         return self.lanes.busy(self.route)
 
-    async def reply(self, text: str) -> None:
+    async def reply(self, text: str, *, personal: bool = False) -> None:
         """Add to the reply, which is stored in one transaction with the command's outcome."""
         self.said.append(text)
+        self.personal = self.personal and personal
 
     async def stop(self) -> bool:
         """Stop the running turn, close open questions and drop waiting messages; False when there were none."""
@@ -151,12 +154,13 @@ class ChatCommandContext:
             return 0
         return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
 
-    @property
-    def runs_for_somebody_else(self) -> bool:
-        """Whether the running turn is another person's, and this person is no admin."""
+    def check_whose_task_runs(self) -> None:
+        """Raise when the running turn is another person's, and this person is no admin."""
         turn = self.lanes.running(self.route)
         others = self.shared and turn is not None and turn.person_id != self.person.id
-        return others and self.person.role not in STAFF
+        if others and self.person.role not in STAFF:
+            hint = "They or an admin can stop it; or wait until it is done."
+            raise UsageError("Somebody else started the current task.", hint=hint)
 
     async def show(self, handle: Handle, *, why: Why) -> None:
         await asyncio.to_thread(self._end_permissions)

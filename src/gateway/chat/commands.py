@@ -53,8 +53,6 @@ NOT_WAITING = frozenset(
 )
 """Commands that do not wait behind a running turn: they are about that turn, or only read."""
 
-_SOMEBODY_ELSES = "Somebody else started the current task. They or an admin can stop it; or wait until it is done."
-
 
 def _chat(ctx: CommandContext) -> ChatCommandContext:
     assert isinstance(ctx, ChatCommandContext), "these commands are for chats"
@@ -64,8 +62,7 @@ def _chat(ctx: CommandContext) -> ChatCommandContext:
 async def stop(ctx: CommandContext, args: str) -> str:
     """Stop the running turn and drop waiting messages. In a group only its author or an admin may stop a turn."""
     chat = _chat(ctx)
-    if chat.runs_for_somebody_else:
-        return _SOMEBODY_ELSES
+    chat.check_whose_task_runs()
     dropped = await chat.drop("stopped by the person")
     said = await turns.stop(ctx, args)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
@@ -74,8 +71,7 @@ async def stop(ctx: CommandContext, args: str) -> str:
 async def new(ctx: CommandContext, args: str) -> str:
     """Start a new conversation and drop waiting messages, which belong to the old one."""
     chat = _chat(ctx)
-    if chat.runs_for_somebody_else:
-        return _SOMEBODY_ELSES
+    chat.check_whose_task_runs()
     dropped = await chat.drop("/new: a new conversation was begun")
     running = await asyncio.to_thread(lookup.background, ctx)
     said = await chat.begin_anew(args) + lookup.going_on(running)
@@ -309,7 +305,8 @@ ROWS = (
          description="start a new conversation"),
     _row(name="stop", category="Turns", handler=stop, args_hint="[all]",
          description="stop the current task; all: background processes too"),
-    _row(name="status", category="About", handler=status, description="where this conversation stands"),
+    _row(name="status", category="About", handler=status, description="where this conversation stands",
+         shows=True),
     _row(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT",
          description="add a message that waits until I am done"),
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
@@ -318,7 +315,7 @@ ROWS = (
          description="answer messages that came while I was offline, continue interrupted tasks, run missed jobs"),
     _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
          description="send an answer again that may not have arrived"),
-    _row(name="why", category="Turns", handler=why,
+    _row(name="why", category="Turns", handler=why, shows=True,
          description="how an answer came about: reply to it with /why, or /why for the last one"),
     _row(name="held", category="Turns", handler=held, private=True, args_hint="send|edit|drop NUMBER",
          description="send, change or drop an answer that is held"),
@@ -326,8 +323,8 @@ ROWS = (
          args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
     _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
          description="forbid what I asked about"),
-    _row(name="start", category="About", handler=start, description="say hello"),
-    _row(name="commands", category="About", handler=every, description="all commands"),
+    _row(name="start", category="About", handler=start, description="say hello", shows=True),
+    _row(name="commands", category="About", handler=every, description="all commands", shows=True),
 )  # fmt: skip
 
 registry.add(*ROWS)
@@ -339,6 +336,8 @@ class _End(NamedTuple):
     said: str = ""
     outcome: Outcome = "answered"
     reason: str = ""
+    personal: bool = False
+    """What is said concerns the sender alone: where a platform can, nobody else in the group sees it."""
 
 
 class ChatCommands:
@@ -392,11 +391,11 @@ class ChatCommands:
         except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
             kind, extra = type(error).__name__, {"action": "command_defect", "trace_id": row.trace_id}
             _log.error("a command failed because of a defect in Hermes", exc_info=error, extra=extra)
-            end = _End(f"Something went wrong inside Hermes ({kind}).", "error", kind)
+            end = _End(f"Something went wrong inside Hermes ({kind}).", "error", kind, personal=True)
         await self._end(row, end, watcher)
 
     async def _end(self, row: InboxRow, end: _End, watcher: Watcher | None) -> None:
-        inbox, reply = self.services.db.inbox, self._reply(row, end.said) if end.said else None
+        inbox, reply = self.services.db.inbox, self._reply(row, end) if end.said else None
         ended = partial(inbox.end_command_in, row_id=row.id, outcome=end.outcome, reason=end.reason, reply=reply)
         item = await written(self.services.db, ended, what="the end of a command", trace_id=row.trace_id)
         if item is not None:
@@ -406,12 +405,15 @@ class ChatCommands:
         if watcher is not None and end.said:
             watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
 
-    def _reply(self, row: InboxRow, text: str) -> NewOutboxItem:
+    def _reply(self, row: InboxRow, end: _End) -> NewOutboxItem:
         source = source_of(row)
-        asked = None if source.chat_type == "dm" else row.message_id
+        alone = source.chat_type == "dm"
+        asked, only_for = None if alone else row.message_id, source.user_id if end.personal and not alone else None
         return NewOutboxItem(
             dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
-            payload=notices.payload(text, "command", thread_id=source.thread_id, reply_to=asked),
+            payload=notices.payload(
+                end.said, "command", thread_id=source.thread_id, reply_to=asked, only_for=only_for
+            ),
             trace_id=row.trace_id, sender=self.services.holder,
         )  # fmt: skip
 
@@ -431,13 +433,12 @@ class ChatCommands:
             return _End(self.questions.clarifier.press(sender, row, answer.id, answer.choice))
         chat = await ChatCommandContext.open(self, row, sender, watcher)
         typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
-        text, said = await self._hooked(chat, typed, sender)
-        refused = await self._refused(chat, text)
-        if refused:
-            said.append(refused)
+        text = await self._hooked(chat, typed, sender)
+        if refused := await self._refused(chat, text):
+            await chat.reply(refused, personal=True)
         elif text:
             await registry.run(chat, text)
-        return _End("\n\n".join([*said, *chat.said]))
+        return _End("\n\n".join(chat.said), personal=chat.personal)
 
     async def _refused(self, chat: ChatCommandContext, text: str) -> str:
         """Why authorisation refuses the command, in the command's own words if it has some; empty when allowed."""
@@ -452,12 +453,12 @@ class ChatCommands:
             return ""
         return registry.refusal(command, chat, typed.args) or f"/{command.name}: {decision.reason}."
 
-    async def _hooked(self, chat: ChatCommandContext, text: str, sender: CommandSender) -> tuple[str, list[str]]:
-        """The command after its hooks (empty when a hook denied or handled it), and the hooks' replies."""
+    async def _hooked(self, chat: ChatCommandContext, text: str, sender: CommandSender) -> str:
+        """The command after its hooks; empty when a hook denied or handled it, and perhaps replied."""
         typed = registry.parse(text)
         command = None if typed is None else registry.find(chat.surface, typed.name)
         if typed is None or command is None or not self.services.hooks.listens(f"command:{command.name}"):
-            return text, []
+            return text
         facts = {
             "platform": chat.platform, "user_id": sender.principal.native_id, "command": command.name,
             "raw_command": typed.name, "args": typed.args, "raw_args": typed.args,
@@ -466,13 +467,16 @@ class ChatCommands:
             decision = answer.get("decision") if isinstance(answer, dict) else None
             said = str(answer.get("message") or "") if decision else ""
             if decision == "deny":
-                return "", [said or f"/{command.name} was refused by a rule of this chat."]
+                await chat.reply(said or f"/{command.name} was refused by a rule of this chat.", personal=True)
+                return ""
             if decision == "handled":
-                return "", [said] if said else []
+                if said:
+                    await chat.reply(said)
+                return ""
             if decision == "rewrite":
                 name = str(answer.get("command_name") or command.name).removeprefix("/")
-                return f"/{name} {answer.get('raw_args', typed.args)}".rstrip(), []
-        return text, []
+                return f"/{name} {answer.get('raw_args', typed.args)}".rstrip()
+        return text
 
 
 def _typed(row: InboxRow) -> registry.Invocation | None:

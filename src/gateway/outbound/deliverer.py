@@ -25,9 +25,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway import metrics
+from gateway import metrics, scheduler
+from gateway.access import authorisation
 from gateway.background import BackgroundTasks
 from gateway.config import Platform
+from gateway.inbound.stored_message import source_of
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, after_loss, note
 from gateway.platforms.base import BasePlatformAdapter
@@ -39,6 +41,8 @@ from hermes_config.recent import Recent
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.jobs import job_of
 from hermes_state.turns.outbox import SENDING_SECONDS, NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
@@ -131,9 +135,12 @@ def record(
 
             def put_off(conn: Connection) -> OutboxItem | None:
                 if state == "again":
-                    standing = note(under_way=len(verdict.ids), repeat=True)
+                    standing = verdict.note or note(under_way=len(verdict.ids), repeat=1)
                     outbox.progress_in(conn, item, platform_ids=verdict.ids, draft=standing)
-                return closed(conn, outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error, free=free))
+                error, away = verdict.error, verdict.away
+                return closed(
+                    conn, outbox.put_off_in(conn, item, seconds=seconds, error=error, free=free, unreachable=away)
+                )
 
             return put_off
         case "waits":
@@ -141,7 +148,9 @@ def record(
             free = db.clock() - item.created_at <= db.limits.retry_seconds
             return lambda conn: closed(conn, outbox.put_off_in(conn, item, seconds=0, error=verdict.error, free=free))
         case "failed" | "unknown" as state:
-            return lambda conn: closed(conn, outbox.close_in(conn, item, state, error=verdict.error))
+            return lambda conn: closed(
+                conn, outbox.close_in(conn, item, state, error=verdict.error, unreachable=verdict.gone)
+            )
         case "lost":
             return lambda conn: None
 
@@ -217,6 +226,38 @@ class Deliverer:
         """Send the waiting items of a platform that can be reached again."""
         self._reach.answered(platform.value)
         self.wake()
+
+    async def reachable_again(self, platform: str, account: str, chat_id: str) -> int:
+        """Send what a chat did not get because it could not be written to; returns how many items there are.
+
+        An item whose author has lost access since stays as it is.
+        """
+        policy = await self._services.policy.fresh()
+
+        def revived() -> int:
+            outbox = self._db.outbox
+            found = outbox.unreachable(platform, account, chat_id)
+            return outbox.reachable_again([item for item in found if not self._is_shut_out(item, policy)])
+
+        count = await asyncio.to_thread(revived)
+        if count:
+            log.info("%d deliveries to a chat that can be reached again", count, extra={"action": "delivery.reachable"})
+            self._behind.add((platform, account, chat_id))
+            self.wake()
+        return count
+
+    def _is_shut_out(self, item: OutboxItem, policy: authorisation.Policy) -> bool:
+        """Whether the person who asked for an item has lost access. Reads the store."""
+        inbox = self._db.inbox
+        rows = inbox.of_trace(item.trace_id) if item.turn_id is None else inbox.of_turn(item.turn_id)
+        row = rows[-1] if rows else None
+        job_id = job_of(item.dedup_key) or ("" if row is None else job_of(row.message_id))
+        if job_id:
+            job = self._db.jobs.get(job_id)
+            return job is not None and scheduler.is_shut_out(job, policy)
+        if row is None or row.payload is None or row.message_id.startswith(BESIDE):
+            return False
+        return authorisation.is_shut_out(source_of(row), policy, account=row.account)
 
     async def drain(self, seconds: float) -> bool:
         """Start no more deliveries, finish the running ones and store all outcomes; False: not all in time."""

@@ -77,11 +77,12 @@ def reply_key(row_id: int) -> str:
 
 def about_item(item: OutboxItem, what: str, text: str) -> NewOutboxItem:
     """A notice about an outbox item, in the item's chat."""
-    thread = item.payload.get("thread_id")
-    return new_item(
+    thread, only_for = item.payload.get("thread_id"), item.payload.get("only_for")
+    made = new_item(
         what, item.id, text, platform=item.platform, account=item.account, chat_id=item.chat_id,
         thread_id=None if thread is None else str(thread), trace_id=item.trace_id,
     )  # fmt: skip
+    return replace(made, payload={**made.payload, "only_for": only_for}) if only_for else made
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Sends one outbox item through one adapter: its pieces in order, their outcome, and what to do after a crash.
 
 The same text always gives the same pieces, so an item that was cut off continues by number; its files follow the text.
+Files that an adapter can send together (`together`) are one request. A batch that is refused is sent file by file, and
+a file that is refused does not hold up the others: the item fails when all others were sent, with the reason.
 An answer must arrive in the chat, and must not appear there twice without a mark. After a send without an answer from
 the platform, the means that the platform's descriptor names decides:
 
@@ -15,7 +17,8 @@ the platform, the means that the platform's descriptor names decides:
 An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
 being sent; without a note it is the first one, because the item is claimed. `live`: the messages in the chat show less
 than the item, because its answer was still streaming or was being filled by edits; the first `done` of them are
-complete. `repeat`: the message `under_way` may have arrived. `allowed`: a person asked to send it again.
+complete. `repeat`: the message `under_way` may have arrived. `together`: so many messages from that one on are meant.
+`refused`: files that the platform refused, by number, with the reason. `allowed`: a person asked to send it again.
 """
 
 from __future__ import annotations
@@ -59,8 +62,10 @@ class DeliveryProgress:
     """The messages show less than the item's text, and have to be edited."""
     done: int = 0
     """How many messages have their final text."""
-    repeat: bool = False
-    """The next message may have arrived already."""
+    repeat: int = 0
+    """How many of the next messages may have arrived already."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """The numbers of refused files, which have an empty id, and why."""
     allowed: bool = False
     """A person asked to send it again."""
     noted: int | None = None
@@ -76,19 +81,32 @@ class DeliveryProgress:
         # A draft's message whose sending got no answer stays noted as under way after the end of the turn.
         repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
-            ids=ids, live=live, done=min(int(note.get("done") or 0), len(ids)), repeat=repeat,
-            allowed=bool(note.get("allowed")),
+            ids=ids, live=live, done=min(int(note.get("done") or 0), len(ids)),
+            repeat=int(note.get("together") or 1) if repeat else 0, allowed=bool(note.get("allowed")),
+            refused={int(number): str(why) for number, why in (note.get("refused") or {}).items()},
         )  # fmt: skip
 
 
-def note(*, under_way: int | None, live: bool = False, done: int = 0, repeat: bool = False) -> Mapping[str, Any]:
+def note(
+    *,
+    under_way: int | None,
+    live: bool = False,
+    done: int = 0,
+    repeat: int = 0,
+    together: int = 1,
+    refused: Mapping[int, str] | None = None,
+) -> Mapping[str, Any]:
     """The progress note that is stored with the item."""
-    return {"under_way": under_way, "live": live, "done": done, "repeat": repeat}
+    made: dict[str, Any] = {"under_way": under_way, "live": live, "done": done, "repeat": bool(repeat)}
+    if together > 1:
+        made["together"] = together
+    return made | {"refused": dict(refused)} if refused else made
 
 
 def after_loss(item: OutboxItem) -> Mapping[str, Any]:
     """The note of an item whose sender died or got no answer: the message that was being sent may have arrived."""
-    kept = item.draft or note(under_way=len(item.platform_ids))
+    has_text = str(item.payload.get("text") or "").strip()  # files are noted before they are sent, the first too
+    kept = item.draft or note(under_way=len(item.platform_ids) if has_text else None)
     return {**kept, "repeat": kept.get("under_way") is not None, "allowed": False}
 
 
@@ -112,10 +130,14 @@ class DeliveryOutcome:
     """The pause that the platform asked for."""
     gone: bool = False
     """The chat cannot be written to: no notice would arrive there either."""
+    away: bool = False
+    """The recipient is away, and `seconds` says when to try again."""
     strays: int = 0
     """First sentences that were sent again and may appear twice."""
     repeats: int = 0
     """Messages that were sent again with a mark."""
+    note: Mapping[str, Any] | None = None
+    """Of state `again`: what the row notes for the next attempt."""
 
 
 class _Stop(Exception):
@@ -177,6 +199,7 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     kind = result.error_kind
     if kind == "rate_limited":
         return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+    away = result.not_sent and result.retry_after is not None
     if kind in ("forbidden", "not_found"):
         return DeliveryOutcome(state="failed", error=error, gone=True)
     if kind in ("bad_format", "too_long"):
@@ -186,7 +209,7 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     if result.not_sent and not result.retryable:
         return DeliveryOutcome(state="failed", error=error)
     if result.not_sent or repeatable:
-        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after, away=away)
     return DeliveryOutcome(state="unknown", error=error)
 
 
@@ -207,6 +230,8 @@ async def carry(
         verdict = DeliveryOutcome(state="sent" if progress.ids else "failed", error="" if progress.ids else _EMPTY)
     except _Stop as stop:
         verdict = stop.verdict
+        if verdict.state == "again":
+            verdict = replace(verdict, note=run.doubt())
     return replace(verdict, ids=tuple(progress.ids), strays=run.strays, repeats=run.repeats)
 
 
@@ -220,6 +245,10 @@ class _Run:
     ask: bool
     parts: list[str] = field(default_factory=list)
     _files: list[Mapping[str, Any]] = field(default_factory=list)
+    _noted_together: int = 1
+    """How many messages the row notes as being sent."""
+    _alone: int = 0
+    """Files below this number are sent one by one, because their batch was refused."""
     strays: int = 0
     repeats: int = 0
 
@@ -252,36 +281,83 @@ class _Run:
 
     async def files(self) -> None:
         self._files = list(self.item.payload.get("files") or ())
-        for number in range(len(self.progress.ids), len(self.parts) + len(self._files)):
-            await self._whole(number, seconds=self.limits.send_file_seconds)
+        progress, end, seconds = self.progress, len(self.parts) + len(self._files), self.limits.send_file_seconds
+        # All were tried before, so a person asks for those that were refused.
+        for number in sorted(progress.refused) if len(progress.ids) == end else ():
+            await self._whole(number, seconds=seconds)
+        while (number := len(progress.ids)) < end:
+            await self._whole(number, count=await self._batch(number), seconds=seconds)
+        if progress.refused:
+            await self._note(None)
+            raise _Stop(DeliveryOutcome(state="failed", error=self._why_refused()))
+
+    async def _batch(self, number: int) -> int:
+        """How many files from this number on go out together."""
+        files = [self._file(at) for at in range(number, len(self.parts) + len(self._files))]
+        if len(files) == 1 or number < self._alone or (self.progress.repeat and self.adapter.means == "lookup"):
+            return 1  # what may be there already is looked up one by one
+        most = self.progress.repeat or len(files)
+        made = partial(self._made, "together", lambda: int(self.adapter.together(files[:most])))
+        try:
+            return max(1, min(await asyncio.to_thread(made), most, len(files)))
+        except _Stop:  # the adapter failed, which is logged: one by one they may arrive
+            return 1
+
+    def _why_refused(self) -> str:
+        refused, files = self.progress.refused, len(self._files)
+        if files == 1:
+            return next(iter(refused.values()))
+        told = "; ".join(f"{self._file(number).name}: {refused[number]}" for number in sorted(refused))
+        return f"{len(refused)} of {files} files could not be sent: {told}"[:500]
 
     async def _fill(self, number: int, first: str) -> None:
         """Send the first sentence of a piece, then add the rest by an edit."""
         await self._intend(number)
-        self.strays += self.progress.repeat
-        self._sent(await self._send_text(number, first), repeatable=True)
+        self.strays += bool(self.progress.repeat)
+        self._sent(number, await self._send_text(number, first), repeatable=True)
         await self._note(None, live=True)
         if not await self._edit(self.progress.ids[-1], self.parts[number]):
             raise _Stop(DeliveryOutcome(state="later", error="the message could not be completed by an edit"))
         self.progress.done = len(self.progress.ids)
 
-    async def _whole(self, number: int, *, seconds: float = 0) -> None:
-        """Send one message whole; if it may have arrived already, by the platform's means or with a mark."""
+    async def _whole(self, number: int, *, count: int = 1, seconds: float = 0) -> None:
+        """Send messages whole; if they may have arrived already, by the platform's means or with a mark.
+
+        `count`: so many files, in one batch.
+        """
         means = self.adapter.means
         safe = means in ("key", "lookup")
         if self.progress.repeat and self.ask and not safe and not self.progress.allowed:
             raise _Stop(DeliveryOutcome(state="unknown", error=self.item.error or "nobody knows whether it arrived"))
         if self.progress.repeat and means == "lookup" and await self._is_there(number):
             return
-        await self._intend(number, seconds=seconds)
+        await self._intend(number, together=count, seconds=seconds)
         mark = REPEATED if self.progress.repeat and not safe else ""
-        self.repeats += bool(mark)
+        self.repeats += count if mark else 0
         if number < len(self.parts):
-            result = await self._send_text(number, f"{mark}\n\n{self.parts[number]}" if mark else self.parts[number])
+            results = [await self._send_text(number, f"{mark}\n\n{self.parts[number]}" if mark else self.parts[number])]
         else:
-            result = await self._send_file(number, mark)
-        self._sent(result, repeatable=safe or not self.ask)
+            results = await self._send_files(number, count, mark)
+        for at, result in enumerate(results, number):
+            if not result.success and at > number:  # the others of the batch are known to be there
+                await self._note(at, together=number + count - at, seconds=seconds)
+            if number < len(self.parts) or not self._is_refused(at, result, left=number + count - at):
+                self._sent(at, result, repeatable=safe or not self.ask)
         self.progress.done = len(self.progress.ids)
+
+    def _is_refused(self, number: int, result: SendResult, *, left: int) -> bool:
+        """Whether the platform refuses this file or its batch for good, which then costs no other file its delivery.
+
+        `left`: how many files of the batch have no outcome yet.
+        """
+        if result.success or (verdict := judge(result, repeatable=False)).state != "failed" or verdict.gone:
+            return False
+        if left > 1:
+            self._alone = number + left
+        else:
+            self._place(number, "")
+            self.progress.refused[number] = verdict.error
+        return True
 
     async def _is_there(self, number: int) -> bool:
         """Ask the platform for the message; if it is there, count it as sent."""
@@ -290,19 +366,28 @@ class _Run:
             lambda: self.adapter.find_sent(item.chat_id, message, since=item.created_at), self.limits.send_seconds
         )
         if found.success:
-            self._sent(found, repeatable=True)
+            self._sent(number, found, repeatable=True)
         elif not found.not_sent:
             raise _Stop(DeliveryOutcome(state="later", error=found.error or "the platform did not answer the lookup"))
         return found.success
 
-    def _sent(self, result: SendResult, *, repeatable: bool) -> None:
+    def _sent(self, number: int, result: SendResult, *, repeatable: bool) -> None:
         """Count a message as sent, or stop. `repeatable`: a message that may have arrived is sent again."""
         if not result.success:
             verdict = judge(result, repeatable=False)
             again = repeatable and verdict.state == "unknown"
             raise _Stop(replace(verdict, state="again") if again else verdict)
-        self.progress.ids.append(result.message_id or "")
-        self.progress.repeat = False
+        self._place(number, result.message_id or "")
+        self.progress.refused.pop(number, None)
+
+    def _place(self, number: int, message_id: str) -> None:
+        self.progress.ids[number : number + 1] = [message_id]
+        self.progress.repeat = max(0, self.progress.repeat - 1)
+
+    def doubt(self) -> Mapping[str, Any]:
+        """The note of an item whose messages from the noted one on may have arrived."""
+        number = len(self.progress.ids) if self.progress.noted is None else self.progress.noted
+        return note(under_way=number, repeat=1, together=self._noted_together, refused=self.progress.refused)
 
     async def _bring_up_to_date(self) -> None:
         """Edit messages that do not show the final text, and delete those that are too many."""
@@ -344,16 +429,26 @@ class _Run:
 
     async def _send_text(self, number: int, content: str) -> SendResult:
         item, mode = self.item, self.adapter.config.reply_to_mode
-        last = number == len(self.parts) - 1
+        last, asked = number == len(self.parts) - 1, item.payload.get("reply_to")
+        quoted = asked if mode == "all" or (mode == "first" and number == 0) else None
         message = self._message(
             number, text=content,
             buttons=_buttons(item) if last and self.adapter.supports_buttons else (),
-            reply_to=item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None,
+            reply_to=quoted,
         )  # fmt: skip
+        person = item.payload.get("only_for")
+        if person and self.adapter.shows_to_one:
+            # A platform may need the message that is answered, whatever is quoted.
+            result = await self._send_readable(replace(message, only_for=str(person), reply_to=asked))
+            if result.error_kind != "expired":
+                return result
+        return await self._send_readable(message)
+
+    async def _send_readable(self, message: Outgoing) -> SendResult:
+        """Send a message; if the platform refuses its formatting, once more without any."""
         result = await self._send_once(message)
         if result.success or result.error_kind not in ("bad_format", "too_long"):
             return result
-        # The platform refused the formatting: send the text once more without any.
         return await self._send_once(replace(message, plain=True))
 
     async def _send_once(self, message: Outgoing) -> SendResult:
@@ -368,30 +463,55 @@ class _Run:
             trace_id=self.item.trace_id or "", **more,
         )  # fmt: skip
 
-    async def _send_file(self, number: int, mark: str) -> SendResult:
+    async def _send_files(self, number: int, count: int, mark: str) -> list[SendResult]:
+        """Send files in one request; the outcomes up to the first failure. The mark stands with the first of them."""
+        messages = [self._file_message(at, mark if at == number else "") for at in range(number, number + count)]
+        for file in (message.file for message in messages):
+            if file is not None and not await asyncio.to_thread(file.path.is_file):
+                why = f"the file {file.path.name} no longer exists"
+                return [SendResult(success=False, error=why, error_kind="unknown", not_sent=True)]
+        results: list[SendResult] = []
+
+        async def send() -> SendResult:
+            if count == 1:
+                return await self.adapter.send_file(self.item.chat_id, messages[0])
+            found = list(await self.adapter.send_files(self.item.chat_id, messages))
+            failed = next((at for at, one in enumerate(found) if not one.success), len(found))
+            if failed == len(found) < count:
+                raise ValueError(f"{len(found)} outcomes for {count} files")
+            results.extend(found[:failed][:count])
+            return found[-1] if failed == len(found) else found[failed]
+
+        last = await self._request(send, self.limits.send_file_seconds)
+        return results if len(results) == count else [*results, last]
+
+    def _file(self, number: int) -> OutgoingFile:
         file = self._files[number - len(self.parts)]
         path = Path(file["path"])
-        if not await asyncio.to_thread(path.is_file):
-            raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} no longer exists"))
-        caption = redaction.current()(str(file.get("caption") or ""))
+        return OutgoingFile(path=path, name=str(file.get("name") or path.name))
+
+    def _file_message(self, number: int, mark: str) -> Outgoing:
+        caption = redaction.current()(str(self._files[number - len(self.parts)].get("caption") or ""))
         if mark:
             caption = f"{mark}\n\n{caption}" if caption else mark
-        named = OutgoingFile(path=path, name=str(file.get("name") or path.name))
-        send = partial(self.adapter.send_file, self.item.chat_id, self._message(number, text=caption, file=named))
-        return await self._request(send, self.limits.send_file_seconds)
+        return self._message(number, text=caption, file=self._file(number))
 
     # -- notes -------------------------------------------------------------------------------------------
 
-    async def _intend(self, number: int, *, seconds: float = 0) -> None:
+    async def _intend(self, number: int, *, together: int = 1, seconds: float = 0) -> None:
         """Note in the row that message `number` is about to be sent; `seconds` extends the claim."""
         if self.progress.noted != number or seconds:
-            await self._note(number, seconds=seconds)
+            await self._note(number, together=together, seconds=seconds)
 
-    async def _note(self, number: int | None, *, live: bool = False, seconds: float = 0) -> None:
+    async def _note(self, number: int | None, *, live: bool = False, together: int = 1, seconds: float = 0) -> None:
         progress = self.progress
+        self._noted_together = max(together, progress.repeat)
         written = await self.keep(
             self.item, platform_ids=progress.ids, seconds=SENDING_SECONDS + seconds,
-            draft=note(under_way=number, live=live, done=progress.done, repeat=progress.repeat),
+            draft=note(
+                under_way=number, live=live, done=progress.done, repeat=progress.repeat,
+                together=self._noted_together, refused=progress.refused,
+            ),
         )  # fmt: skip
         if not written:
             raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))

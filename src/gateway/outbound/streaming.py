@@ -186,7 +186,7 @@ class Draft:
     @property
     def stands(self) -> bool:
         """Whether a message of the draft is, or may be, in the chat."""
-        return bool(self._progress.ids) or self._progress.repeat
+        return bool(self._progress.ids or self._progress.repeat)
 
     def changed(self) -> None:
         """Show the new text soon."""

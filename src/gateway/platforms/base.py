@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -48,7 +48,9 @@ __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or p
     "first_sentence", "pause_after", "signed_with", "units",
 ]  # fmt: skip
 
-ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
+ErrorKind = Literal[
+    "too_long", "bad_format", "forbidden", "not_found", "rate_limited", "expired", "transient", "unknown"
+]
 Means = Literal["key", "edit", "lookup", "none"]
 """How a platform prevents a second copy of a message after a send without an answer; `outbound.send_item` uses it.
 `key`: the platform accepts two sends with the same `Outgoing.key` as one. `edit`: a message can be edited.
@@ -200,6 +202,9 @@ class Outgoing:
     """For `send_file`; the text is its caption."""
     key: str = ""
     """The same at every attempt to send this message, and of no other message, of this store or a former one."""
+    only_for: str | None = None
+    """The id of the one person in the group who may see it; only where `shows_to_one`. Never shown to others instead:
+    when it is no longer possible, the result has `error_kind="expired"`."""
     trace_id: str = ""
     plain: bool = False
     """The platform refused its formatting: send it as plain text."""
@@ -281,6 +286,8 @@ class BasePlatformAdapter(ABC):
     """The least seconds between two edits of one message."""
     supports_typing: bool = False
     supports_buttons: bool = False
+    shows_to_one: bool = False
+    """`send` can show a message in a group to one person (`Outgoing.only_for`), and it arrives as surely as others."""
     queues_only: bool = False
     """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
     opens_threads: bool = False
@@ -384,6 +391,23 @@ class BasePlatformAdapter(ABC):
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         """Send `message.file` with the text as its caption."""
         return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
+
+    def together(self, files: Sequence[OutgoingFile]) -> int:
+        """How many of these files, from the first on, `send_files` takes at once. The same files give the same number.
+
+        1: the file is sent by `send_file`. Called in a thread, so it may look at the files.
+        """
+        return 1
+
+    async def send_files(self, chat_id: str, messages: Sequence[Outgoing]) -> Sequence[SendResult]:
+        """Send files as one batch (an album): the outcomes in order, up to and including the first failure.
+
+        A failure means that neither this file nor one after it is there; if in doubt, it is `transient`.
+        """
+        results = [await self.send_file(chat_id, messages[0])]
+        while results[-1].success and len(results) < len(messages):
+            results.append(await self.send_file(chat_id, messages[len(results)]))
+        return results
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         """Show the typing indicator for a few seconds. Errors are ignored."""

@@ -58,11 +58,16 @@ class WebhookUnusable(HermesError):
 
 
 class NativeCommand(NamedTuple):
-    """A slash command as a platform may show it in a menu."""
+    """A slash command as a platform may show it in a menu. It comes in as the text `/name arguments`."""
 
     name: str
     description: str
     args_hint: str
+    """Its arguments for people: `[…]` may be left out."""
+    in_groups: bool = True
+    """False: it is refused in a group, so a menu there may leave it out."""
+    shows: bool = False
+    """It only shows something, so in a group its answer is `only_for` its sender. Other commands may get either."""
 
 
 class Cursor:
@@ -127,8 +132,14 @@ class Webhooks:
 class PlatformContext:
     """The gateway's services for one adapter."""
 
-    def __init__(self, db: SessionDB, adapter: BasePlatformAdapter, routes: WebhookRoutes) -> None:
-        self._db, self._adapter = db, adapter
+    def __init__(
+        self,
+        db: SessionDB,
+        adapter: BasePlatformAdapter,
+        routes: WebhookRoutes,
+        reachable: Callable[[str, str, str], Awaitable[object]] | None = None,
+    ) -> None:
+        self._db, self._adapter, self._reachable = db, adapter, reachable
         self.http = Webhooks(routes, adapter.platform.value)
 
     def cursor(self, name: str = "") -> Cursor:
@@ -143,10 +154,22 @@ class PlatformContext:
         platform, account = self._adapter.platform.value, self._adapter.account
         await asyncio.to_thread(self._db.cursors.connected_as, platform, account, native_id)
 
+    async def reachable_again(self, chat_id: str) -> None:
+        """Say that a chat can be written to again: somebody unblocked us, or let us back into a group.
+
+        What the chat did not get meanwhile is then sent, in order, once each, if it is not too old. When this returns
+        it is durable; when it raises, say it again. Saying it without need does nothing.
+        """
+        if self._reachable is not None:
+            await self._reachable(self._adapter.platform.value, self._adapter.account, str(chat_id))
+
     def commands(self, *, role: str = "owner") -> tuple[NativeCommand, ...]:
         """The slash commands that people with this role can use in chats, ours and those of plug-ins."""
         from hermes_agent.commands import registry
 
         rows = registry.table("gateway").values()
         shown = (row for row in rows if role in row.roles)
-        return tuple(NativeCommand(row.name, row.description, row.args_hint) for row in shown)
+        return tuple(
+            NativeCommand(row.name, row.description, row.args_hint, in_groups=not row.private, shows=row.shows)
+            for row in shown
+        )

@@ -75,8 +75,8 @@ class CommandContext(Protocol):
     def model(self) -> str:
         """The model of the next turn."""
 
-    async def reply(self, text: str) -> None:
-        """Send plain text to the person."""
+    async def reply(self, text: str, *, personal: bool = False) -> None:
+        """Send plain text to the person. `personal`: it concerns nobody else who reads along."""
 
     async def stop(self) -> bool:
         """Interrupt the running turn and wait for its end; False if none is running."""
@@ -121,9 +121,16 @@ class SlashCommand:
     alters: Literal["", "always", "with words"] = ""
     """Whether the command changes the conversation. In a shared conversation only owners and admins may do that.
     "with words": without arguments the command only shows something."""
+    shows: bool = False
+    """Whether the command only shows something, so that in a group its answer concerns its sender alone."""
     idle: bool = False
     """Whether the command is refused while a turn runs, because it changes the turn's input."""
     stops: bool = False
     """Whether the command first ends a running turn."""
     plugin: str = ""
     """The key of the plug-in that provides the command."""
+
+    def is_personal(self, args: str) -> bool:
+        """Whether the answer concerns its sender alone: it shows something, or how the command is used."""
+        needs_words = bool(self.args_hint) and not self.args_hint.startswith("[")
+        return self.shows or (not args.strip() and (needs_words or self.alters == "with words"))

@@ -85,19 +85,19 @@ ROWS = (
     _row("held", "Turns", held_answers.held, "send, change or drop an answer that is held",
          args_hint="send|edit|drop NUMBER [TEXT]", private=True),
     _row("why", "Turns", turns.why, "how the last answer came about: commands, permissions, files, cost",
-         args_hint="[turn]"),
+         args_hint="[turn]", shows=True),
     _row("model", "Settings", about.model, "show the model, or use another one here", args_hint="[name]", roles=_KNOWN,
          alters="with words"),
-    _row("tools", "Settings", about.tools, "what the model may call here"),
-    _row("mcp", "Settings", about.mcp, "the MCP servers and their state", roles=STAFF),
-    _row("skills", "Settings", knowledge.skills, "what the model can look up", roles=_KNOWN),
+    _row("tools", "Settings", about.tools, "what the model may call here", shows=True),
+    _row("mcp", "Settings", about.mcp, "the MCP servers and their state", roles=STAFF, shows=True),
+    _row("skills", "Settings", knowledge.skills, "what the model can look up", roles=_KNOWN, shows=True),
     _row("proposals", "Settings", knowledge.proposals, "changes of skills and memory that wait for your yes",
          args_hint="[VERB ID]", roles=_KNOWN, private=True),
     _row("memory", "About", knowledge.memory, "what is remembered of you; confirm or forget an entry",
          args_hint="[confirm|forget TEXT]", private=True),
-    _row("status", "About", about.status, "where this conversation stands"),
-    _row("usage", "About", about.usage, "tokens and cost of this conversation"),
-    _row("whoami", "About", about.whoami, "who Hermes takes you for", private=True),
+    _row("status", "About", about.status, "where this conversation stands", shows=True),
+    _row("usage", "About", about.usage, "tokens and cost of this conversation", shows=True),
+    _row("whoami", "About", about.whoami, "who Hermes takes you for", private=True, shows=True),
     _row("timezone", "About", about.timezone, "show or set your time zone", aliases=("tz",), args_hint="[Area/City]",
          private=True),
 )
@@ -113,7 +113,7 @@ def _help(ctx: CommandContext, args: str) -> str:
 
 
 _OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
-_OURS["help"] = _row("help", "About", _help, "this list, or one command", args_hint="[command]")
+_OURS["help"] = _row("help", "About", _help, "this list, or one command", args_hint="[command]", shows=True)
 _VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
 """Rows that replace a built-in command on some surfaces only."""
 
@@ -164,14 +164,14 @@ async def run(ctx: CommandContext, text: str) -> bool:
     command = find(ctx.surface, typed.name)
     if command is None and (said := await knowledge.use_skill(ctx, typed.name, typed.args)) is not None:
         if said:
-            await ctx.reply(said)
+            await ctx.reply(said, personal=True)
         return True
     if command is None:
         refused = await asyncio.to_thread(unknown, typed.name, ctx)
     else:
         refused = refusal(command, ctx, typed.args)
     if command is None or refused:
-        await ctx.reply(refused)
+        await ctx.reply(refused, personal=True)
         return True
     try:
         if command.stops and ctx.busy:
@@ -179,10 +179,12 @@ async def run(ctx: CommandContext, text: str) -> bool:
         plain = not inspect.iscoroutinefunction(command.handler)
         made = await asyncio.to_thread(command.handler, ctx, typed.args) if plain else command.handler(ctx, typed.args)
         answer = await made if inspect.isawaitable(made) else made
+        personal = command.is_personal(typed.args)
     except HermesError as error:
         answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
+        personal = True
     if answer:
-        await ctx.reply(answer)
+        await ctx.reply(answer, personal=personal)
     return True
 
 

@@ -180,7 +180,7 @@ def _show_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         ("next attempt", next_attempt if item.state == "pending" else None),
         ("ended", text.moment_and_age(item.ended_at)),
         ("sender", item.sender if item.state == "sending" else None),
-        ("messages", ", ".join(item.platform_ids)),
+        ("messages", ", ".join(filter(None, item.platform_ids))),
         ("conversation", item.conversation_id),
         ("turn", item.turn_id),
         ("trace", item.trace_id),

@@ -45,6 +45,9 @@ SELECT COALESCE(MAX(id), 0) FROM inbox
 -- name: of_turn
 SELECT {columns} FROM inbox WHERE turn_id = ? ORDER BY id
 
+-- name: of_trace
+SELECT {columns} FROM inbox WHERE trace_id = ? ORDER BY id
+
 -- name: claim
 -- The oldest of a route first. The locks keep two claimers of one database apart.
 UPDATE inbox SET state = 'claimed', turn_id = ?

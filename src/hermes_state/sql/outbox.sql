@@ -115,7 +115,7 @@ WHERE id = ? AND attempts = ? AND state IN ('sending', 'unknown')
 
 -- name: put_off
 -- An attempt that does not count (1) allows one more. The right side of a SET has the old values.
-UPDATE outbox SET error = ?, sending_until = NULL, give_up_after = give_up_after + ?,
+UPDATE outbox SET error = ?, draft = COALESCE(?, draft), sending_until = NULL, give_up_after = give_up_after + ?,
     state = CASE WHEN attempts >= give_up_after + ? THEN 'failed' ELSE 'pending' END,
     next_attempt_at = CASE WHEN attempts >= give_up_after + ? THEN NULL ELSE {now} + ? END,
     ended_at = CASE WHEN attempts >= give_up_after + ? THEN {now} END
@@ -128,7 +128,7 @@ UPDATE outbox SET next_attempt_at = next_attempt_at - ? WHERE state = 'pending' 
 
 -- name: close
 -- failed or unknown
-UPDATE outbox SET state = ?, error = ?, sending_until = NULL, ended_at = {now}
+UPDATE outbox SET state = ?, error = ?, draft = COALESCE(?, draft), sending_until = NULL, ended_at = {now}
 WHERE id = ? AND attempts = ? AND state = 'sending'
 RETURNING {columns}
 
@@ -154,6 +154,20 @@ RETURNING {columns}
 -- name: retry
 UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state IN ('failed', 'unknown')
+
+-- name: waiting_in_chat
+SELECT {columns} FROM outbox
+WHERE platform = ? AND account = ? AND chat_id = ? AND state IN ('pending', 'sending') AND state = 'pending' ORDER BY id
+
+-- name: failed_in_chat
+-- The condition repeats the words of the index of dead letters, which are few.
+SELECT {columns} FROM outbox
+WHERE state IN ('failed', 'unknown') AND state = 'failed' AND platform = ? AND account = ? AND chat_id = ?
+    AND created_at > ?
+ORDER BY id
+
+-- name: due_now
+UPDATE outbox SET next_attempt_at = 0 WHERE id = ? AND state = 'pending'
 
 -- name: drop
 UPDATE outbox SET state = 'dropped', error = ?, next_attempt_at = NULL, ended_at = {now}

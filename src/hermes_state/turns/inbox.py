@@ -343,6 +343,9 @@ class Inbox(StorePart):
     def of_turn_in(self, conn: Connection, turn_id: TurnId) -> tuple[InboxRow, ...]:
         return tuple(_row(row) for row in conn.rows(Q.of_turn, (turn_id,)))
 
+    def of_trace(self, trace_id: str) -> tuple[InboxRow, ...]:
+        return tuple(map(_row, self._rows(Q.of_trace, (trace_id,))))
+
     def address(self, turn_id: TurnId, *, route: SessionKey | None = None) -> Address | None:
         """Where later rows on behalf of a turn go: where its messages came from, or, for a child, its parent's did.
 

@@ -28,6 +28,10 @@ from hermes_state.turns.leases import shared_now
 
 SENDING_SECONDS = 120.0
 """How long a sender may be silent before its item is taken from it."""
+_UNREACHABLE = "unreachable"
+"""In an item's note: its chat could not be written to (blocked, away), and nothing else kept it from being sent."""
+_NOT_REVIVED = frozenset({"notice", "question"})
+"""Kinds that mean nothing to a person who comes back later."""
 
 
 def answer_key(turn_id: str) -> str:
@@ -176,16 +180,25 @@ class Outbox(StorePart):
         return conn.run(Q.sent, (_ids(platform_ids), note, shared_now(self._store), item.id, item.attempts)) == 1
 
     def put_off_in(
-        self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
+        self,
+        conn: Connection,
+        item: OutboxItem,
+        *,
+        seconds: float,
+        error: str,
+        free: bool = False,
+        unreachable: bool = False,
     ) -> OutboxItem | None:
         """Schedule another attempt, or fail the item when its attempts are used up. None: another sender has it now.
 
-        `free`: this attempt does not count, because there was no connection to send it over.
+        `free`: this attempt does not count, because there was no connection to send it over. `unreachable`: its chat
+        cannot be written to now (`reachable_again`).
         """
         if not 0 <= seconds <= self._store.limits.retry_seconds:
             raise InvalidValue(f"a delivery may wait 0 to {self._store.limits.retry_seconds} s, not {seconds}")
         now, spare = shared_now(self._store), int(free)
-        params = (columns.note(error), spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
+        marked = self._marked(conn, item) if unreachable else None
+        params = (columns.note(error), marked, spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
         return self._close(conn, Q.put_off, params)
 
     def clock_was_set_back(self, seconds: float) -> int:
@@ -196,10 +209,26 @@ class Outbox(StorePart):
         return self._run(Q.clock_was_set_back, (seconds, now))
 
     def close_in(
-        self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
+        self,
+        conn: Connection,
+        item: OutboxItem,
+        state: Literal["failed", "unknown"],
+        *,
+        error: str,
+        unreachable: bool = False,
     ) -> OutboxItem | None:
-        """Close an item: `failed` (it did not arrive; no retry helps) or `unknown` (the platform's answer is lost)."""
-        return self._close(conn, Q.close, (state, columns.note(error), shared_now(self._store), item.id, item.attempts))
+        """Close an item: `failed` (it did not arrive; no retry helps) or `unknown` (the platform's answer is lost).
+
+        `unreachable`: because its chat cannot be written to (`reachable_again`).
+        """
+        marked, now = self._marked(conn, item) if unreachable else None, shared_now(self._store)
+        return self._close(conn, Q.close, (state, columns.note(error), marked, now, item.id, item.attempts))
+
+    def _marked(self, conn: Connection, item: OutboxItem) -> str | None:
+        """The item's present note with the mark that its chat could not be written to."""
+        found = conn.rows(Q.get.locked, (item.id,))
+        noted = item_of(found[0]).draft if found else None
+        return columns.to_json({**(noted or {}), _UNREACHABLE: True}, self._store.limits, what="the draft")
 
     def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:
         """The items this sender has to report on, oldest first."""
@@ -270,9 +299,41 @@ class Outbox(StorePart):
         found = conn.rows(Q.get.locked, (item_id,))
         if not found or (item := item_of(found[0])).state not in ("failed", "unknown"):
             return False
-        note = {**(item.draft or {}), "repeat": True, "allowed": True} if item.state == "unknown" else item.draft
+        return self._revive(conn, item)
+
+    def _revive(self, conn: Connection, item: OutboxItem) -> bool:
+        note = {name: value for name, value in (item.draft or {}).items() if name != _UNREACHABLE} or None
+        if item.state == "unknown":
+            note = {**(note or {}), "repeat": True, "allowed": True}
         text = columns.to_json(note, self._store.limits, what="the draft")
-        return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
+        return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item.id)) == 1
+
+    def unreachable(self, platform: str, account: str, chat_id: str) -> tuple[OutboxItem, ...]:
+        """What a chat did not get because it could not be written to, oldest first: items that wait for another
+        attempt, and dead letters of at most `limits.retry_seconds` with attempts left.
+
+        A dead letter gets three times the attempts of an item at most, however often its chat comes and goes.
+        """
+        limits, chat = self._store.limits, (platform, account, chat_id)
+        waiting = map(item_of, self._rows(Q.waiting_in_chat, chat))
+        failed = map(item_of, self._rows(Q.failed_in_chat, (*chat, self._store.clock() - limits.retry_seconds)))
+        given_up = [
+            item
+            for item in failed
+            if item.payload.get("kind") not in _NOT_REVIVED and item.attempts < 3 * limits.delivery_attempts
+        ]
+        return tuple(item for item in (*given_up, *waiting) if (item.draft or {}).get(_UNREACHABLE))
+
+    @in_transaction
+    def reachable_again(self, conn: Connection, items: Sequence[OutboxItem]) -> int:
+        """Make items of `unreachable` due at once; returns how many. Items that changed meanwhile are left alone."""
+        count = 0
+        for item in items:
+            found = conn.rows(Q.get.locked, (item.id,))
+            if not found or (now := item_of(found[0])).attempts != item.attempts or now.state != item.state:
+                continue
+            count += conn.run(Q.due_now, (item.id,)) if now.state == "pending" else self._revive(conn, now)
+        return count
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
         """Do not send the item; False when it is being sent, was sent or does not exist."""

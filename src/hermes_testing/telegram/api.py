@@ -37,8 +37,8 @@ _IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _TOO_OLD = "query is too old and response timeout expired or query ID is invalid"
 _METHODS = (
     "get_me", "get_chat", "get_file", "answer_callback_query", "set_my_commands", "set_webhook", "delete_webhook",
-    "get_webhook_info", "send_message", "send_photo", "send_document", "edit_message_text", "delete_message",
-    "send_chat_action",
+    "get_webhook_info", "send_message", "send_photo", "send_document", "send_media_group", "edit_message_text",
+    "delete_message", "send_chat_action",
 )  # fmt: skip
 
 
@@ -163,6 +163,30 @@ class BotMethods:
     def send_document(self, parameters: Parameters) -> Json:
         return self._send_file(parameters, "document")
 
+    def send_media_group(self, parameters: Parameters) -> list[Json]:
+        """Send an album: all of it, or nothing."""
+        items = _album(parameters)
+        chat = self.writable_chat(parameters)
+        thread, reply_to = self._thread(chat, parameters), self._replied(chat, parameters)
+        files = []
+        for number, (kind, media, _) in enumerate(items, 1):
+            try:
+                files.append(self._file_at(parameters, kind, media))
+            except BotApiError as error:
+                if error.code != 400:
+                    raise
+                words = error.description.removeprefix("Bad Request: ")
+                raise bad_request(f'failed to send message #{number} with the error message "{words}"') from None
+        self._flood.spend(chat, len(items))
+        album = str(13_000_000_000 + self._world.next_number())
+        sent = [
+            self._world.post(
+                chat, self._world.bot, content, file_id=file.id, thread_id=thread, reply_to=reply_to, album=album
+            )
+            for (_, _, content), file in zip(items, files, strict=True)
+        ]
+        return [self._world.message_json(message) for message in sent]
+
     def _send_file(self, parameters: Parameters, kind: MediaKind) -> Json:
         return self._send(parameters, _caption(parameters), self._file(parameters, kind))
 
@@ -191,6 +215,13 @@ class BotMethods:
             return known
         _check_upload(upload, kind)
         return self._world.store(kind, upload.content, name=upload.name, mime=upload.mime)
+
+    def _file_at(self, parameters: Parameters, kind: MediaKind, media: str) -> StoredFile:
+        """The file of an album's item; a file that Telegram already has must be of that kind."""
+        file = self._file(Parameters({kind: media}, parameters.files), kind)
+        if file.kind != kind:
+            raise bad_request("type of file mismatch")
+        return file
 
     # -- editing and deleting --------------------------------------------------------------------------------------
 
@@ -327,6 +358,47 @@ def _caption(parameters: Parameters) -> Formatted:
     if units(content.text) > CAPTION_UNITS:
         raise bad_request("message caption is too long")
     return content
+
+
+_IN_ALBUMS: tuple[MediaKind, ...] = ("photo", "video", "document", "audio")
+
+
+def _album(parameters: Parameters) -> list[tuple[MediaKind, str, Formatted]]:
+    """The items of an album: kind, file and caption."""
+    listed = parameters.parsed("media", "media")
+    if not isinstance(listed, list):
+        raise bad_request('parameter "media" is required' if listed is None else "expected an Array of InputMedia")
+    items = [_album_item(raw, parameters) for raw in listed]
+    if not items:
+        raise bad_request("there are no messages to send")
+    if len(items) == 1:
+        raise bad_request("an album must include 2-10 items")  # as its page says; Telegram sends an ordinary message
+    if len(items) > 10:
+        raise bad_request("too many messages to send as an album")
+    kinds = {kind for kind, _, _ in items}
+    for alone in ("document", "audio"):
+        if alone in kinds and len(kinds) > 1:
+            raise bad_request(f"{alone} can't be mixed with other media types")
+    return items
+
+
+def _album_item(raw: object, parameters: Parameters) -> tuple[MediaKind, str, Formatted]:
+    def wrong(words: str) -> BotApiError:
+        return bad_request(f"can't parse InputMedia: {words}")
+
+    if not isinstance(raw, dict):
+        raise wrong("expected an Object")
+    if not raw.keys().isdisjoint(("caption_entities",)):
+        raise bad_request("this fake takes formats as HTML only, because that is what Hermes sends")
+    content = _caption(Parameters({name: str(raw.get(name) or "") for name in ("caption", "parse_mode")}))
+    kind = next((kind for kind in _IN_ALBUMS if kind == raw.get("type")), None)
+    if kind is None:
+        raise wrong(f'type "{raw.get("type")}" can\'t be used in sendMediaGroup')
+    media = raw.get("media")
+    attached = isinstance(media, str) and media.startswith("attach://")
+    if not isinstance(media, str) or not media or (attached and media[9:] not in parameters.files):
+        raise wrong("media not found")
+    return kind, media, content
 
 
 def _check_upload(upload: UploadedFile, kind: MediaKind) -> None:

@@ -48,6 +48,8 @@ class SeenMessage:
     versions: list[str]
     """Its texts before each edit."""
     date: int
+    album: str = ""
+    """The `media_group_id` of the messages of one album; else empty."""
 
     @property
     def labels(self) -> list[str]:

@@ -160,8 +160,11 @@ class FloodControl:
         self._buckets: dict[int, tuple[float, float]] = {}
         self._closed_until: dict[int, float] = {}
 
-    def spend(self, chat: FakeChat) -> None:
-        """Count a message to a chat, or raise the refusal; a refused one is not counted."""
+    def spend(self, chat: FakeChat, messages: int = 1) -> None:
+        """Count messages to a chat, or raise the refusal; what is refused is not counted.
+
+        An album goes through where one message does, and counts as many as it has.
+        """
         if self.rules == OFF:
             return
         now = self._clock()
@@ -175,10 +178,10 @@ class FloodControl:
             self._closed_until[chat.id] = now + seconds
             raise too_many_requests(seconds)
         if self.rules.chat_per_second:
-            self._buckets[chat.id] = (self._tokens(chat, now) - 1, now)
-        self._all.append(now)
+            self._buckets[chat.id] = (self._tokens(chat, now) - messages, now)
+        self._all.extend([now] * messages)
         if chat.type != "private":
-            self._groups.setdefault(chat.id, deque()).append(now)
+            self._groups.setdefault(chat.id, deque()).extend([now] * messages)
 
     def _tokens(self, chat: FakeChat, now: float) -> float:
         tokens, at = self._buckets.get(chat.id, (float(self.rules.chat_burst), now))
@@ -202,4 +205,4 @@ class FloodControl:
 def _wait(sent: deque[float], now: float, window: float, most: int) -> float:
     while sent and sent[0] <= now - window:
         sent.popleft()
-    return sent[0] + window - now if len(sent) >= most else 0.0
+    return sent[len(sent) - most] + window - now if len(sent) >= most else 0.0

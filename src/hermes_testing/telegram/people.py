@@ -24,8 +24,8 @@ from hermes_testing.telegram.world import FIRST_SUPERGROUP, FakeChat, MediaKind,
 
 _VERBS = frozenset({
     "person", "group", "topic", "close_topic", "say", "attach", "edit", "unsay", "press", "block",
-    "deactivate", "expel_bot", "upgrade", "inject", "look", "settings", "flood", "faults", "journal", "updates",
-    "facts",
+    "deactivate", "expel_bot", "let_bot_in", "upgrade", "inject", "look", "settings", "flood", "faults", "journal",
+    "updates", "facts",
 })  # fmt: skip
 _MIMES = {"photo": "image/jpeg", "voice": "audio/ogg"}
 
@@ -202,6 +202,12 @@ class FakePeople:
         old, place.bot_status = place.bot_status, "kicked"
         self._membership(self._user(name), place, old, "kicked")
 
+    def let_bot_in(self, name: str, chat: int) -> None:
+        """Bring the bot back into a group."""
+        place = self._chat(chat)
+        old, place.bot_status = place.bot_status, "member"
+        self._membership(self._user(name), place, old, "member")
+
     def upgrade(self, name: str, chat: int) -> int:
         """Turn a basic group into a supergroup with another id; the bot is told in both."""
         old, user = self._chat(chat), self._user(name)
@@ -249,6 +255,7 @@ class FakePeople:
             "buttons": message.keyboard,
             "thread": message.thread_id,
             "reply_to": message.reply_to,
+            "album": message.album,
             "edits": message.edits,
             "versions": message.versions,
             "date": message.date,
@@ -317,7 +324,9 @@ class FakePeople:
         if place.type != "private" and user.id not in place.members:
             raise CannotDo(f"{name} is not in the chat {place.id}")
         if place.type == "private":
-            user.started, user.blocked = True, False
+            user.started = True
+            if user.blocked:  # who writes to a bot has to unblock it first
+                self.block(name, False)
         message = self._world.post(place, user, content, file_id=file_id, thread_id=thread, reply_to=reply_to)
         if not self._heard(place, message):
             return {"message": message.id, "chat": place.id, "update": None}

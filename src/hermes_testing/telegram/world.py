@@ -20,7 +20,7 @@ from hermes_testing.telegram.answers import Json, bad_request
 from hermes_testing.telegram.text import Formatted
 
 ChatType = Literal["private", "group", "supergroup"]
-MediaKind = Literal["photo", "document", "voice"]
+MediaKind = Literal["photo", "video", "audio", "document", "voice"]
 FIRST_SUPERGROUP = -1_000_000_000_000
 TYPING_SECONDS = 5.0
 
@@ -66,6 +66,11 @@ class StoredFile:
                 return body | {"width": 640, "height": 480}
             case "voice":
                 return body | {"duration": self.seconds, "mime_type": self.mime}
+            case "video":
+                size = {"width": 640, "height": 480, "duration": self.seconds}
+                return body | size | {"file_name": self.name, "mime_type": self.mime}
+            case "audio":
+                return body | {"duration": self.seconds, "file_name": self.name, "mime_type": self.mime}
             case "document":
                 return body | {"file_name": self.name, "mime_type": self.mime}
 
@@ -83,6 +88,7 @@ class Message:
     keyboard: list[list[Json]] = field(default_factory=list)
     thread_id: int = 0
     reply_to: int = 0
+    album: str = ""
     edits: int = 0
     edit_date: int = 0
     versions: list[str] = field(default_factory=list)
@@ -182,6 +188,7 @@ class World:
         keyboard: list[list[Json]] | None = None,
         thread_id: int = 0,
         reply_to: int = 0,
+        album: str = "",
     ) -> Message:
         """Add a message to a chat."""
         if chat.type == "supergroup":
@@ -192,7 +199,7 @@ class World:
             number = chat.last_message_id = self.last_message_id
         message = Message(
             number, chat.id, sender.id, int(self.now()), content.text, content.json(), file_id, keyboard or [],
-            thread_id, reply_to,
+            thread_id, reply_to, album,
         )  # fmt: skip
         chat.messages[number] = message
         if sender is self.bot:
@@ -217,7 +224,7 @@ class World:
         self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0, sized: bool = True
     ) -> StoredFile:
         number = self.next_number()
-        folder = {"photo": "photos", "document": "documents", "voice": "voice"}[kind]
+        folder = {"voice": "voice", "audio": "music"}.get(kind, f"{kind}s")
         suffix = {"photo": ".jpg", "voice": ".oga"}.get(kind) or ("." + name.rpartition(".")[2] if "." in name else "")
         file = StoredFile(f"F{kind[0].upper()}{number:08d}", kind, name, mime, len(content), "", seconds, sized)
         file.path = f"{folder}/file_{number}{suffix}"
@@ -246,6 +253,8 @@ class World:
         }
         if message.thread_id:
             body |= {"message_thread_id": message.thread_id, "is_topic_message": True}
+        if message.album:
+            body["media_group_id"] = message.album
         if message.edit_date:
             body["edit_date"] = message.edit_date
         if deep and (replied := chat.messages.get(message.reply_to)):

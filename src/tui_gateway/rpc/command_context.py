@@ -50,7 +50,7 @@ class RpcCommandContext:
     def model(self) -> str:
         return self._live.model
 
-    async def reply(self, text: str) -> None:
+    async def reply(self, text: str, *, personal: bool = False) -> None:
         self.said.append(text)
 
     async def stop(self) -> bool:

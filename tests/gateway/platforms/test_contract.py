@@ -110,5 +110,7 @@ def test_an_adapter_is_told_the_commands_that_a_role_can_use(db: SessionDB, home
             guest = {row.name for row in chat.context.commands(role="guest")}
         assert owner["new"].description == "start a new conversation" and owner["new"].args_hint == "[title]"
         assert guest < set(owner)
+        assert owner["new"].in_groups and not owner["new"].shows
+        assert owner["help"].shows and owner["whoami"].shows and not owner["whoami"].in_groups
 
     asyncio.run(go())

@@ -55,7 +55,7 @@ class Place:
     def config(self) -> Config:
         return configuration.load()
 
-    async def reply(self, text: str) -> None:
+    async def reply(self, text: str, *, personal: bool = False) -> None:
         self.said.append(text)
 
     async def stop(self) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gateway.config import GatewayConfig, Platform, PlatformConfig
 from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
-from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
+from gateway.platforms.base import BasePlatformAdapter, Outgoing, OutgoingFile, SendResult
 from gateway.services import Services
 from gateway.session import SessionStore
 from hermes_agent import process_identity
@@ -43,6 +44,18 @@ class FilePlatform(BasePlatformAdapter):
 
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         return await self._write({"send": f"m{random.getrandbits(48)}", "chat": chat_id, "text": message.text})
+
+    def together(self, files: Sequence[OutgoingFile]) -> int:
+        return 3
+
+    async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
+        return (await self.send_files(chat_id, [message]))[0]
+
+    async def send_files(self, chat_id: str, messages: Sequence[Outgoing]) -> Sequence[SendResult]:
+        names = [message.file.name if message.file else "" for message in messages]
+        album = {"send": f"m{random.getrandbits(48)}", "chat": chat_id, "text": messages[0].text, "files": names}
+        sent = await self._write(album)
+        return [SendResult(success=True, message_id=f"{sent.message_id}/{name}") for name in names]
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False

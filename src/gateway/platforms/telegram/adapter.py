@@ -23,6 +23,7 @@ from gateway.platforms.base import (
     CannotFetch,
     Health,
     Outgoing,
+    OutgoingFile,
     SendResult,
     first_sentence,
 )
@@ -141,6 +142,8 @@ class TelegramAdapter(BasePlatformAdapter):
         if not self._is_noted:  # here and not in `connect`: a store that is away for a moment ends no connection
             await self.context.connected_as(str(self._reading.me.id))
             self._is_noted = True
+        if (chat := updates.open_again(update)) is not None:
+            await self.context.reachable_again(chat)
         event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):
@@ -294,12 +297,9 @@ class TelegramAdapter(BasePlatformAdapter):
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         if self._line is None:
             return _NOT_CONNECTED
-        assert message.file is not None, "a file is sent"
-        path, name = message.file.path, message.file.name
-        try:
-            upload = await asyncio.to_thread(files.read_upload, path, name or path.name)
-        except files.CannotSend as error:
-            return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
+        upload = await self._upload(message)
+        if isinstance(upload, SendResult):
+            return upload
         bot, short = self._line.bot, files.fitting_caption(message.text)
         options: dict[str, Any] = {"message_thread_id": _number(message.thread_id), "caption": short or None}
 
@@ -312,6 +312,42 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.success or not (result.not_sent and result.error_kind == "unknown"):
                 return result  # Telegram may say that a picture has the wrong size or shape; a document has none
         return await send(bot.send_document)
+
+    def together(self, outgoing: Sequence[OutgoingFile]) -> int:
+        return files.album(outgoing)
+
+    async def send_files(self, chat_id: str, messages: Sequence[Outgoing]) -> Sequence[SendResult]:
+        """An album: Telegram takes all of it or nothing."""
+        if self._line is None:
+            return [_NOT_CONNECTED]
+        from telegram import InputMediaDocument, InputMediaPhoto
+
+        bot, thread, sent = self._line.bot, _number(messages[0].thread_id), list[str]()
+        media: list[InputMediaDocument | InputMediaPhoto] = []
+        for message in messages:
+            upload = await self._upload(message)
+            if isinstance(upload, SendResult):
+                return [upload]
+            make = InputMediaPhoto if upload.is_picture else InputMediaDocument
+            caption = files.fitting_caption(message.text) or None
+            media.append(make(upload.data, filename=upload.name, caption=caption))
+
+        async def post(chat: str) -> Any:
+            shown = await bot.send_media_group(chat, media, message_thread_id=thread)
+            there = "" if chat == chat_id else f"{chat}{_IN}"
+            sent[:] = [f"{there}{one.message_id}" for one in shown]
+            return shown[0]
+
+        result = await self._call(lambda: self._posted(chat_id, post))
+        return [SendResult(success=True, message_id=number) for number in sent] if result.success else [result]
+
+    async def _upload(self, message: Outgoing) -> files.FileUpload | SendResult:
+        assert message.file is not None, "a file is sent"
+        path, name = message.file.path, message.file.name
+        try:
+            return await asyncio.to_thread(files.read_upload, path, name or path.name)
+        except files.CannotSend as error:
+            return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         if self._line is None or not self.config.typing_indicator or self.flood.left(chat_id):

@@ -1,14 +1,18 @@
-"""Files to and from Telegram: at most 20 MB come in and 50 MB go out through its own servers."""
+"""Files to and from Telegram: at most 20 MB come in and 50 MB go out through its own servers.
+
+Up to ten pictures, or ten documents, go out as one album.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from gateway.platforms.base import Attachment, CannotFetch, units
+from gateway.platforms.base import Attachment, CannotFetch, OutgoingFile, units
 from gateway.platforms.telegram import errors
 
 if TYPE_CHECKING:
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 UPLOAD_BYTES = 50 * 1024 * 1024
 PICTURE_BYTES = 10 * 1024 * 1024
+ALBUM_FILES = 10
+_ALBUM_BYTES = UPLOAD_BYTES - 1024 * 1024
+"""An album is one request, and Telegram refuses a larger one as a whole."""
 CAPTION_UNITS = 1024
 _PICTURES = frozenset({".png", ".jpg", ".jpeg"})
 _ASK_SECONDS = 120.0
@@ -49,7 +56,27 @@ def read_upload(path: Path, name: str) -> FileUpload:
         raise CannotSend(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > UPLOAD_BYTES:
         raise CannotSend(f"{name} has grown beyond {UPLOAD_BYTES:,} bytes")
-    return FileUpload(name, data, Path(name).suffix.lower() in _PICTURES and len(data) <= PICTURE_BYTES)
+    return FileUpload(name, data, _is_picture(name, len(data)))
+
+
+def _is_picture(name: str, size: int) -> bool:
+    return Path(name).suffix.lower() in _PICTURES and size <= PICTURE_BYTES
+
+
+def album(outgoing: Sequence[OutgoingFile]) -> int:
+    """How many of these files, from the first on, one album holds: documents stand with documents only."""
+    kind, total, count = None, 0, 0
+    for file in outgoing[:ALBUM_FILES]:
+        try:
+            size = file.path.lstat().st_size
+        except OSError:
+            break
+        total += size
+        picture = _is_picture(file.name or file.path.name, size)
+        if kind not in (None, picture) or total > _ALBUM_BYTES:
+            break
+        kind, count = picture, count + 1
+    return max(1, count)
 
 
 def fitting_caption(text: str) -> str:

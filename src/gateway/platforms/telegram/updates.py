@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.session import SessionSource
 
 
-ALLOWED = ("message", "edited_message", "callback_query")
+ALLOWED = ("message", "edited_message", "callback_query", "my_chat_member")
 """The kinds of update we ask for."""
 
 MakeSource = Callable[..., "SessionSource"]
@@ -59,7 +59,7 @@ def chat_of(update: Json) -> object:
     """What tells the chat of an update, as far as it can be told: updates of one chat are taken in order."""
     query = update.get("callback_query")
     holder = query if isinstance(query, Mapping) else update
-    message = next((holder[kind] for kind in ("message", "edited_message") if kind in holder), None)
+    message = next((holder[kind] for kind in ("message", "edited_message", "my_chat_member") if kind in holder), None)
     chat = message.get("chat") if isinstance(message, Mapping) else None
     number = chat.get("id") if isinstance(chat, Mapping) else None
     return number if isinstance(number, int) else None
@@ -75,6 +75,21 @@ def read(update: Json, context: ReadingContext) -> MessageEvent | None:
     if message is None or "location" in message:
         return None
     return _message(message, context, version=_version(whole(message, "edit_date"), update_id(update)))
+
+
+def open_again(update: Json) -> str | None:
+    """The chat in which we may write again, by an update about ourselves: unblocked, let back in, no longer muted."""
+    if (change := maybe_object(update, "my_chat_member")) is None:
+        return None
+    was, now = (_may_write(needed_object(change, side)) for side in ("old_chat_member", "new_chat_member"))
+    return str(whole(needed_object(change, "chat"), "id")) if now and not was else None
+
+
+def _may_write(member: Json) -> bool:
+    status = text(member, "status")
+    if status == "restricted":
+        return member.get("is_member") is True and member.get("can_send_messages") is True
+    return status in ("member", "administrator", "creator")
 
 
 def _version(edited: int, update: int) -> int:

@@ -1,8 +1,9 @@
-"""`send_file`: sends a file that the agent made to the chat of the turn.
+"""`send_file`: sends files that the agent made to the chat of the turn.
 
-Only files that are really in `<home>/workspace` are sent: links are resolved first. The file is copied by its hash and
-put into the outbox under the id of this call, so the present content is sent, and only once, even if the turn is
-recovered after a crash. A text never sends a file.
+Only files that are really in `<home>/workspace` are sent: links are resolved first. The files are copied by their
+hashes and put into the outbox under the id of this call, so the present content is sent, and only once, even if the
+turn is recovered after a crash. Files of one call go out together, where the platform has albums. A text never sends a
+file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.people import media_files
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
+_MOST = 10
 _NO_CHATS = LOCAL_SOURCES | {"", "local", "api_server", "webhook", "tool", "unknown"}
 
 
@@ -27,17 +29,17 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     identity = None if bound is None else bound.identity
     if identity is None or not identity.chat_id or identity.platform in _NO_CHATS:
         raise paths.ToolRefused("there is no chat here that a file could be sent to")
-    written = str(_in_workspace(args["path"], ctx))
-    _check_place(await asyncio.to_thread(paths.locate, written, ctx), ctx)
-    place = await paths.for_reading(written, ctx)
-    kept = await asyncio.to_thread(_keep, place, ctx)
-    name = place.named.name
-    caption = str(args.get("caption") or "").strip()
-    payload: dict[str, Any] = {
-        "text": "",
-        "kind": "file",
-        "files": [{"path": str(kept.path), "name": name, "caption": caption}],
-    }
+    files: list[dict[str, Any]] = []
+    size = 0
+    for path in (args["path"], *(args.get("more") or ())):
+        written = str(_in_workspace(path, ctx))
+        _check_place(await asyncio.to_thread(paths.locate, written, ctx), ctx)
+        place = await paths.for_reading(written, ctx)
+        kept = await asyncio.to_thread(_keep, place, ctx)
+        files.append({"path": str(kept.path), "name": place.named.name, "caption": ""})
+        size += kept.size
+    files[0]["caption"] = str(args.get("caption") or "").strip()
+    payload: dict[str, Any] = {"text": "", "kind": "file", "files": files}
     if identity.thread_id:
         payload["thread_id"] = identity.thread_id
     new_item = NewOutboxItem(
@@ -50,8 +52,12 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         held=identity.held,
     )
     item: OutboxItem = await asyncio.to_thread(ctx.db.outbox.enqueue, new_item)
-    where = "waits until the owner sends it" if item.state == "held" else "is on its way to the chat"
-    return ToolResult(f"{name} ({kept.size:,} bytes) {where}.", shown=f"{name} → #{item.id}")
+    names, one = ", ".join(file["name"] for file in files), len(files) == 1
+    if item.state == "held":
+        where = f"{'waits' if one else 'wait'} until the owner sends {'it' if one else 'them'}"
+    else:
+        where = f"{'is' if one else 'are'} on {'its' if one else 'their'} way to the chat"
+    return ToolResult(f"{names} ({size:,} bytes) {where}.", shown=f"{names} → #{item.id}")
 
 
 def _in_workspace(raw: str, ctx: ToolContext) -> Path:
@@ -96,10 +102,16 @@ TOOL = Tool(
     parameters=parameters(
         "path",
         path=value("string", "The file, relative to the workspace.", minLength=1),
-        caption=value("string", "A line shown with it.", maxLength=1000),
+        more=value(
+            "array",
+            "Further files that belong with it; all go out together.",
+            maxItems=_MOST - 1,
+            items={"type": "string", "minLength": 1},
+        ),
+        caption=value("string", "A line shown with the first.", maxLength=1000),
     ),
     handler=send_file,
     roles=frozenset({"owner", "admin"}),
     on_platform=lambda platform: platform not in _NO_CHATS,
-    summary=lambda args: str(args.get("path", "")),
+    summary=lambda args: ", ".join(map(str, (args.get("path", ""), *(args.get("more") or ())))),
 )

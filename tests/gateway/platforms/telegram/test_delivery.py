@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,16 @@ from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED
 from gateway.platforms.base import Outgoing
+from gateway.platforms.context import PlatformContext, WebhookRoutes
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
 from hermes_state.people import media_files
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
-from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.scenario import Scenario
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
+from hermes_testing.telegram.client import SeenMessage
+from hermes_testing.telegram.faults import OFF, Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -172,6 +177,83 @@ def test_who_blocked_the_bot_gets_nothing_and_nobody_tries_again(
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("down", [False, True], ids=["the gateway runs", "the gateway is down"])
+def test_after_unblocking_the_bot_a_person_gets_the_answer_once(down: bool) -> None:
+    held = Hold()
+    model = ScriptedModel(say("The answer.", hold=held), say("Welcome back."))
+    fake = FakeTelegram(flood=OFF)
+    with Scenario(fake, model, config={"auto_title": False, "streaming": {"enabled": False}}) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        asked = ada.say("a question")
+        scene.wait(lambda: held.is_reached, "the model writes")
+        ada.block()
+        held.release()
+        scene.wait(lambda: "failed" in scene.hermes("outbox", "list", "--stuck"), "the answer is given up")
+        if down:
+            scene.stop()
+        ada.block(False)
+        if down:
+            scene.start()
+        assert ada.expect("The answer.", after=asked.message).edits == 0
+        ada.say("I am back")
+        ada.expect("Welcome back.")
+        ada.block()
+        ada.say("/start")  # which unblocks it again
+        ada.expect("Hello")
+        assert [seen.text for seen in ada.replies(after=asked.message)][:2] == ["The answer.", "Welcome back."]
+        assert sum("The answer." in seen.text for seen in ada.replies()) == 1
+
+
+def test_back_in_a_group_the_bot_sends_what_the_group_missed(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        group = telegram.group("Club", ada, admin=True)
+        telegram.call("expel_bot", name="ada", chat=group)
+        async with connected() as (adapter, _), delivering(services, adapter) as deliverer:
+            adapter.context = PlatformContext(services.db, adapter, WebhookRoutes(), deliverer.reachable_again)
+            items = [owed(services, group, f"answer:{number}", text=f"number {number}") for number in range(2)]
+            assert await states(services, *items) == ["failed"] * 2
+            telegram.call("let_bot_in", name="ada", chat=group)
+            await telegram.wait_async(lambda: len(ada.replies(chat=group)) == 2, "both arrive")
+            assert await states(services, *items) == ["sent"] * 2
+            assert [seen.text for seen in ada.replies(chat=group)] == ["number 0", "number 1"]
+            update = telegram.updates()[-1]["body"]
+            telegram.inject(update)  # it comes again
+            await asyncio.sleep(0.3)
+            assert len(ada.replies(chat=group)) == 2
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_away_when_the_bot_is_unblocked_is_asked_again(
+    services: Services, telegram: FakeTelegram, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.platforms.telegram.polling.NOT_TAKEN_PAUSE", 0.05)
+    failures = iter([OSError("the disk is full")] * 2)
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        ada.block()
+        async with connected() as (adapter, _), delivering(services, adapter) as deliverer:
+
+            async def reachable(*chat: str) -> int:
+                if (failure := next(failures, None)) is not None:
+                    raise failure
+                return await deliverer.reachable_again(*chat)
+
+            adapter.context = PlatformContext(services.db, adapter, WebhookRoutes(), reachable)
+            item = owed(services, chat, "answer:1", text="the answer")
+            assert await states(services, item) == ["failed"]
+            ada.block(False)
+            await telegram.wait_async(lambda: bool(ada.replies()), "it arrives")
+
+    asyncio.run(run())
+
+
 def test_a_file_arrives_under_the_name_it_had(services: Services, telegram: FakeTelegram, connected: Connected) -> None:
     async def run() -> None:
         ada = telegram.person("ada")
@@ -185,6 +267,153 @@ def test_a_file_arrives_under_the_name_it_had(services: Services, telegram: Fake
         (seen,) = ada.replies()
         assert seen.file is not None
         assert (seen.file["name"], seen.text) == ("report.csv", "The figures")
+
+    asyncio.run(run())
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
+
+
+def on_disk(folder: Path, **contents: bytes) -> list[dict[str, str]]:
+    """Files of an item: `a_png=PNG` is a.png; the first one has a caption."""
+    made = []
+    for name, content in contents.items():
+        path = folder / name.replace("_", ".")
+        path.write_bytes(content)
+        made.append({"path": str(path), "caption": "" if made else "The pictures"})
+    return made
+
+
+def albums(seen: list[SeenMessage]) -> list[list[str]]:
+    """The names of the files by album; a file that came alone has one of its own."""
+    found: dict[str, list[str]] = {}
+    for one in seen:
+        assert one.file is not None
+        found.setdefault(one.album or f"alone {one.id}", []).append(one.file["name"])
+    return list(found.values())
+
+
+def test_pictures_and_documents_go_out_as_albums_of_their_kind(
+    services: Services, telegram: FakeTelegram, connected: Connected, tmp_path: Path
+) -> None:
+    telegram.flood("off")
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        files = on_disk(tmp_path, a_png=PNG, b_jpg=PNG, c_csv=b"1", d_txt=b"2", e_png=PNG)
+        files += on_disk(tmp_path, **{f"{number}_png": PNG for number in range(11)})
+        async with connected() as (adapter, _), delivering(services, adapter):
+            item = owed(services, chat, "file:1", text="", files=files)
+            assert await states(services, item) == ["sent"]
+        seen = ada.replies()
+        pictures = ["e.png", *(f"{number}.png" for number in range(9))]
+        assert albums(seen) == [["a.png", "b.jpg"], ["c.csv", "d.txt"], pictures, ["9.png", "10.png"]]
+        found = services.db.outbox.get(item.id)
+        assert found is not None and list(found.platform_ids) == [str(one.id) for one in seen]
+        assert [one.text for one in seen if one.text] == ["The pictures"] * 2
+        assert len(telegram.journal("sendMediaGroup")) == 4 and not telegram.journal("sendPhoto")
+
+    asyncio.run(run())
+
+
+def test_what_the_model_sends_in_one_call_arrives_as_one_album_also_after_a_kill() -> None:
+    names = ["a.csv", "b.csv", "c.csv"]
+    written = [call("write_file", {"path": name, "content": name}) for name in names]
+    sent = call("send_file", {"path": names[0], "more": names[1:], "caption": "The figures"})
+    model, fake = ScriptedModel(say(calls=[*written, sent]), say("There they are.")), FakeTelegram(flood=OFF)
+    with Scenario(fake, model, config={"auto_title": False}) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        fake.faults(Fault("late", method="sendMediaGroup", times=1, seconds=60))
+        ada.say("send me the figures")
+        scene.wait(lambda: len(ada.replies()) == 3, "the album is there, and no answer of Telegram's")
+        scene.kill()
+        scene.start()
+        ada.expect("There they are.")
+    seen = [one for one in ada.replies() if one.file]
+    assert albums(seen) == [names, names], "nobody knew whether it had arrived"
+    assert [one.text for one in seen] == ["The figures", "", "", f"{REPEATED}\n\nThe figures", "", ""]
+
+
+@pytest.mark.parametrize("bad", ["picture", "gone"])
+def test_one_bad_file_of_an_album_does_not_lose_the_others(
+    services: Services, telegram: FakeTelegram, connected: Connected, tmp_path: Path, bad: str
+) -> None:
+    telegram.flood("off")
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        files = on_disk(tmp_path, a_png=PNG, b_png=b"no picture", c_png=PNG)
+        if bad == "gone":
+            (tmp_path / "b.png").unlink()
+        async with connected() as (adapter, _), delivering(services, adapter):
+            item = owed(services, chat, "file:1", text="", files=files)
+            assert await states(services, item) == ["sent" if bad == "picture" else "failed"]
+        kinds = [(one.file["name"], one.file["kind"]) for one in ada.replies() if one.file]
+        others = [("a.png", "photo"), ("c.png", "photo")]
+        assert kinds == ([others[0], ("b.png", "document"), others[1]] if bad == "picture" else others)
+        found = services.db.outbox.get(item.id)
+        assert found is not None
+        assert found.error == (None if bad == "picture" else
+                               "1 of 3 files could not be sent: b.png: the file b.png no longer exists")  # fmt: skip
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fault", "copies", "marks"),
+    [
+        (Fault("drop_before", method="sendMediaGroup", times=1, skip=1), 1, 1),
+        (Fault("drop_after", method="sendMediaGroup", times=1, skip=1), 2, 1),
+        (Fault("error", method="sendMediaGroup", times=1, skip=1, status=502), 1, 1),
+        (Fault("flood", method="sendMediaGroup", times=1, skip=1, seconds=1), 1, 0),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else "",
+)
+def test_an_album_that_meets_trouble_is_repeated_as_such_and_the_one_before_it_is_not(
+    services: Services,
+    telegram: FakeTelegram,
+    connected: Connected,
+    clock: Clock,
+    tmp_path: Path,
+    fault: Fault,
+    copies: int,
+    marks: int,
+) -> None:
+    telegram.flood("off")
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        files = on_disk(tmp_path, a_png=PNG, b_png=PNG, c_csv=b"1", d_csv=b"2")
+        going = asyncio.create_task(as_real_time_does(clock))
+        async with connected() as (adapter, _), delivering(services, adapter):
+            telegram.faults(fault)
+            assert await states(services, owed(services, chat, "file:1", text="", files=files)) == ["sent"]
+        going.cancel()
+        seen = ada.replies()
+        assert albums(seen) == [["a.png", "b.png"], *[["c.csv", "d.csv"]] * copies]
+        assert [one.text for one in seen if REPEATED in one.text] == [REPEATED] * marks
+        assert telegram.facts()["impatient"] == 0
+
+    asyncio.run(run())
+
+
+def test_an_album_for_a_group_that_became_a_supergroup_arrives_there(
+    services: Services, telegram: FakeTelegram, connected: Connected, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        group = telegram.group("Club", ada, kind="group", admin=True)
+        new = telegram.call("upgrade", name="ada", chat=group)
+        async with connected() as (adapter, _), delivering(services, adapter):
+            item = owed(services, group, "file:1", text="", files=on_disk(tmp_path, a_png=PNG, b_png=PNG))
+            assert await states(services, item) == ["sent"]
+        found = services.db.outbox.get(item.id)
+        assert found is not None
+        assert [f"{new}/{one.id}" for one in ada.replies(chat=new)] == list(found.platform_ids)
 
     asyncio.run(run())
 

@@ -215,6 +215,33 @@ def test_places_and_such_become_a_line() -> None:
     assert heard(poll={"question": "Tea?"}).text == "[poll: Tea?]"
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "opened"),
+    [
+        ("kicked", "member", True), ("left", "administrator", True), ("restricted", "member", True),
+        ("kicked", "muted", False), ("muted", "restricted", True), ("restricted", "creator", False),
+        ("member", "administrator", False), ("member", "kicked", False), ("left", "kicked", False),
+    ],
+)  # fmt: skip
+def test_a_chat_is_open_again_when_we_may_write_there_and_could_not_before(was: str, now: str, opened: bool) -> None:
+    def member(status: str) -> dict[str, Any]:
+        muted = {"status": "restricted", "is_member": True, "can_send_messages": False}
+        allowed = {**muted, "can_send_messages": now != "member"}
+        return {"muted": muted, "restricted": allowed}.get(status, {"status": status})
+
+    change = {"chat": GROUP, "from": ADA, "date": 1, "old_chat_member": member(was), "new_chat_member": member(now)}
+    update = {"update_id": 5, "my_chat_member": change}
+    assert updates.open_again(update) == (str(GROUP["id"]) if opened else None)
+    assert updates.chat_of(update) == GROUP["id"]
+
+
+@pytest.mark.parametrize("change", [7, {}, {"old_chat_member": {"status": "left"}}, {"new_chat_member": {"status": 5}}])
+def test_a_change_of_membership_that_makes_no_sense_is_malformed(change: object) -> None:
+    with pytest.raises(updates.Malformed):
+        updates.open_again({"update_id": 5, "my_chat_member": change})
+    assert updates.open_again({"update_id": 5, "message": {}}) is None
+
+
 def test_the_presser_of_a_button_is_the_sender() -> None:
     event = read("callback_query", id="99", data="token", message={"message_id": 3, "date": 1, "chat": GROUP})
     assert event is not None

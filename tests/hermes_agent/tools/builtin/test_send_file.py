@@ -56,6 +56,20 @@ def test_the_same_call_again_owes_nothing_more(bench: Any, workspace: Path) -> N
 
 
 @pytest.mark.usefixtures("in_a_chat")
+def test_files_of_one_call_are_one_item_or_none(bench: Any, workspace: Path) -> None:
+    for name in "abc":
+        (workspace / f"{name}.txt").write_text(name)
+    assert bench.call("send_file", path="a.txt", more=["missing.txt"]).is_error
+    assert bench.call("send_file", path="a.txt", more=["b.txt"] * 10).is_error
+    assert bench.ctx.db.outbox.list() == ()
+    result = bench.call("send_file", path="a.txt", more=["b.txt", "c.txt"], caption="All three")
+    assert result.content == "a.txt, b.txt, c.txt (3 bytes) are on their way to the chat."
+    (item,) = bench.ctx.db.outbox.list()
+    told = [(file["name"], file["caption"]) for file in item.payload["files"]]
+    assert told == [("a.txt", "All three"), ("b.txt", ""), ("c.txt", "")]
+
+
+@pytest.mark.usefixtures("in_a_chat")
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "link.txt", "folder/inside.txt", "/etc/passwd", "..", ".", "missing"]
 )
