@@ -161,12 +161,18 @@ def find(name: str) -> Descriptor | None:
         return None
 
 
-def usable(name: str, config: PlatformConfig) -> Descriptor:
-    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+def installed(name: str) -> Descriptor:
+    """The descriptor of a platform whose packages are there. Raises `PlatformUnusable`, which says what is missing."""
     about = descriptor(name)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    return about
+
+
+def usable(name: str, config: PlatformConfig) -> Descriptor:
+    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+    about = installed(name)
     if unset := about.missing_fields(config):
         where = ", ".join(field.where(name) for field in unset)
         verb = "is" if len(unset) == 1 else "are"
