@@ -91,6 +91,13 @@ class ApprovalDialog(ModalScreen[str]):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 14 or event.size.width < 40, "small")
         self.set_class(event.size.height < 30, "low")
+        self.call_after_refresh(self._make_room)
+
+    def _make_room(self) -> None:
+        """Hide the facts where the choices would not be on the screen."""
+        card, choices = self.query_one(Vertical), self.query_one("#choices")
+        if choices.region.bottom > card.content_region.bottom:
+            self.add_class("small")
 
     def _tell(self) -> None:
         left = max(0.0, self._lapses - time.monotonic())

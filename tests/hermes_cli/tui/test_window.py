@@ -179,6 +179,16 @@ def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
     play(scene())
 
 
+def test_the_choices_of_a_question_are_on_a_small_screen_too(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit(size=(40, 14)) as person:
+            await person.say("delete the folder old")
+            shown = await person.see("[d] Deny")
+            assert "[t] " in shown and "rm -r old" in shown
+
+    play(scene())
+
+
 def test_each_conversation_of_the_list_is_one_line_in_a_narrow_window(sit: Sit) -> None:
     async def scene() -> None:
         async with sit(size=(46, 24)) as person:
