@@ -1,12 +1,14 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench conformance docs pictures dist clean
+.PHONY: help venv moved run phone crash quick test interop chaos soak check lint imports format types bench conformance docs pictures dist clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Programs in .venv name the folder that they were made in: a clone that was moved or copied builds them anew.
+MOVED := $(filter-out $(CURDIR),$(shell cat $(READY) 2>/dev/null))
 # The smallest machine we run on has two cores, and half of a run is waiting: for a process, a commit or a clock.
 PYTEST_ARGS ?= -q -n 4 --dist loadgroup
 SOURCES := src tests bench tools
@@ -18,16 +20,19 @@ help: ## List these verbs
 
 venv: $(READY) ## Build .venv from the pinned versions
 
-$(READY): requirements-dev.txt pyproject.toml
+$(READY): requirements-dev.txt pyproject.toml $(if $(MOVED),moved)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: Hermes needs Python 3.11 or newer; say which with make PYTHON=/path/to/python" >&2; exit 1; }
-	@echo "Building $(VENV) (first time, or the pins changed; it takes a minute or so)"
-	@"$(PYTHON)" -m venv $(VENV)
+	@echo "Building $(VENV) (first time, or the pins or the folder changed; it takes a minute or so)"
+	@"$(PYTHON)" -m venv $(if $(MOVED),--clear) $(VENV)
 	@echo "  fetching $$(grep -c '^[a-zA-Z]' requirements-dev.txt) packages"
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -r requirements-dev.txt || \
+	  { echo "make: pip could not fetch the packages; it needs PyPI, or a mirror that its configuration names" >&2; exit 1; }
 	@echo "  installing Hermes"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+	@echo "$(CURDIR)" > $@
+
+moved:
 
 run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo

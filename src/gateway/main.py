@@ -80,7 +80,7 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         adapters[Platform.API_SERVER] = api.adapter
     runner = run.GatewayRunner(services, adapters)
     if api is not None:
-        api.over(runner.parts)
+        api.connect(runner.parts)
     ended = _ended_by_signal()
     if attached:
         _end_with_parent(ended)

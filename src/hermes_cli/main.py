@@ -18,6 +18,8 @@ from hermes_config.errors import HermesError, UsageError
 
 _INTERRUPTED = 130
 _READER_GONE = 141
+_ALSO_FOR_ROOT = ("doctor", "demo", "completion")
+"""Commands that root may run on somebody else's home: they write nothing there."""
 _COLLECTED_AFTER = 20_000
 """New objects before the first garbage collection. The default would run 60 useless collections during imports."""
 
@@ -123,6 +125,10 @@ def _dispatch(arguments: list[str]) -> int:
     if "run" not in parsed:
         parser.print_help()
         return 0
+    if os.geteuid() == 0 and name not in _ALSO_FOR_ROOT:
+        from hermes_config.home import hermes_home, refuse_root
+
+        refuse_root(hermes_home())
     outcome = parsed.run(parsed)
     if isinstance(outcome, int | None):
         return outcome or 0

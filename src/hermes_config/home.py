@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,8 @@ _POLL_SECONDS = 0.02
 _ELSEWHERE = "set HERMES_HOME to a folder you can write"
 _ADVICE: Mapping[int, str] = {
     errno.EROFS: f"That file system is read-only: remount it, or {_ELSEWHERE}.",
-    errno.ENOSPC: "The disk is full: make room and try again.",
-    errno.EDQUOT: "Your share of the disk is full: make room and try again.",
+    errno.ENOSPC: "Make room on the disk and try again.",
+    errno.EDQUOT: "Make room in your share of the disk and try again.",
     errno.ENOTDIR: "A file stands where a folder should be: move it away, or set HERMES_HOME to a folder.",
     errno.EISDIR: "A folder stands where a file should be: move it away.",
     errno.EACCES: f"hermes doctor says what to do; or {_ELSEWHERE}.",
@@ -95,6 +96,26 @@ def _close_to_others(home: Path) -> None:
     names = {entry.name for entry in home.iterdir()}
     if not names or names.intersection(_LANDMARKS):
         home.chmod(0o700)
+
+
+def refuse_root(home: Path) -> None:
+    """Raise `HomeError` when root would work on somebody else's home: its owner could not read what root writes."""
+    if os.geteuid() != 0 or not home.exists() or home.stat().st_uid == 0:
+        return
+    owner = owner_of(home)
+    what = f"the home belongs to {owner}, who could not read what root writes there"
+    raise HomeError(what, where=str(home), hint=f"sudo -u {shlex.quote(owner)} hermes … works as {owner}.")
+
+
+def owner_of(path: Path) -> str:
+    """The account that a path belongs to, as `sudo -u` takes it."""
+    import pwd
+
+    number = path.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"#{number}"
 
 
 def ensure_folder(name: str) -> Path:

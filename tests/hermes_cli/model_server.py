@@ -49,6 +49,9 @@ class ModelServer:
                 if self._is_stranger():
                     self._send("application/json", '{"error": {"message": "bad key"}}', status=401)
                     return
+                if lists and len(models) > 1 and body["model"] not in models:
+                    self._send("application/json", '{"error": {"code": "model_not_found"}}', status=404)
+                    return
                 chunk = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": None}]}
                 end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
                 said = "".join(f"data: {json.dumps(part)}\n\n" for part in (chunk, end))

@@ -82,7 +82,7 @@ class Pairing:
         left = "1 more try" if refused.tries_left == 1 else f"{refused.tries_left} more tries"
         return WrongCode(
             f"no open request on {platform} has this code; {left}",
-            hint="`hermes pairing list` shows the open requests.",
+            hint="hermes pairing list shows the open requests.",
         )
 
     def revoke(self, platform: str, native_id: str, *, account: str | None = None) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The HTTP server in the gateway's event loop, without signal handlers and logs of its own.
 
-`make` makes a server with its adapter, which is a platform like others; `over` connects the application to the parts of
-the gateway. Without any key a client key is made. Keys are looked up for every request: a replaced key is invalid at
-once, and the new one has its own conversations. The variable that holds a key decides whose key it is; the store
-records that before the key is valid.
+`make` makes a server with its adapter, which is a platform like others; `connect` gives it the parts of the gateway.
+Without any key a client key is made. Keys are looked up for every request: a replaced key is invalid at once, and the
+new one has its own conversations. The variable that holds a key decides whose key it is; the store records that before
+the key is valid.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 
+SocketHandler = Callable[["WebSocket"], Awaitable[None]]
+_added: dict[str, Callable[[Parts], SocketHandler]] = {}
+"""The WebSockets of other packages, by path."""
 _START_SECONDS = 10.0
 _GRACE_SECONDS = 3
 _KEEP_ALIVE_SECONDS = 75
@@ -71,8 +74,8 @@ class ApiServer:
         """`127.0.0.1:8642` while it listens."""
         adapter.serve(self)
 
-    def over(self, parts: Parts) -> None:
-        """Connect the application to the parts of the gateway; called once."""
+    def connect(self, parts: Parts) -> None:
+        """Make the application over the parts of the gateway; called once, before the port is opened."""
         self._parts, services = parts, parts.services
         parts.webhooks.served = True
         self._guard = Guard(
@@ -104,7 +107,7 @@ class ApiServer:
     async def _take_other_keys(self, db: SessionDB, config: Config) -> None:
         async with self._changing:
             if (found := auth.all_configured(config)) != self._keys:
-                await asyncio.to_thread(_let_in, db, found)
+                await asyncio.to_thread(_store_whose, db, found)
                 self._take(found)
                 _log.info("the API keys changed", extra={"action": "api_key"})
 
@@ -117,7 +120,7 @@ class ApiServer:
         except OSError as error:
             self.problem = _refused(self._settings, error)
             return False
-        await asyncio.to_thread(_let_in, db, self._keys)
+        await asyncio.to_thread(_store_whose, db, self._keys)
         self._server = _quiet_server(self, db.limits)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="api server")
         self._task.add_done_callback(self._ended)
@@ -151,9 +154,9 @@ def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | 
     return ApiServer(ApiAdapter(db, config.home), settings.api_server, found)
 
 
-def _let_in(db: SessionDB, found: dict[KeyRole, str]) -> None:
+def _store_whose(db: SessionDB, keys: dict[KeyRole, str]) -> None:
     """Store whose each key is. In an older home the client key was the owner's; this changes it to a client's."""
-    for role, key in found.items():
+    for role, key in keys.items():
         person = db.people.owner() if role == "owner" else db.people.api_client()
         name = auth.key_id(key)
         before = db.people.find(platform=API, native_id=name)
@@ -314,10 +317,6 @@ async def _no_path(scope: Scope, receive: Receive, send: Send) -> None:
     await error_boundary.refusal(ApiError(404, "there is nothing at this path", code="unknown_path"))(
         scope, receive, send
     )
-
-
-SocketHandler = Callable[["WebSocket"], Awaitable[None]]
-_added: dict[str, Callable[[Parts], SocketHandler]] = {}
 
 
 def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:

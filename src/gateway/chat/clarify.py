@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
 
 LAPSES_SECONDS = 600.0
-KEY = "question:clr_"
+_ID = "clr_"
+KEY = f"question:{_ID}"
 """The prefix of the questions' outbox keys."""
 _CLOSED = "This question is closed."
 
@@ -62,9 +63,7 @@ class Clarifier:
             return None  # its words would reach the chat before the owner has read them
         route, work = turn.running.route, turn.running.work
         facts = "\0".join((route if work is None else work.turn.id, question, *choices))
-        asked = _Open(
-            f"{KEY.partition(':')[2]}{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:16]}", turn, choices
-        )
+        asked = _Open(f"{_ID}{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:16]}", turn, choices)
         self._open[route] = asked
         try:
             buttons = adapter.supports_buttons and bool(choices)

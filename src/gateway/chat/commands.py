@@ -74,7 +74,7 @@ async def new(ctx: CommandContext, args: str) -> str:
     chat.check_whose_task_runs()
     dropped = await chat.drop("/new: a new conversation was begun")
     running = await asyncio.to_thread(lookup.background, ctx)
-    said = await chat.begin_anew(args) + lookup.going_on(running)
+    said = await chat.begin_anew(args) + lookup.still_running(running)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 

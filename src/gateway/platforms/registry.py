@@ -175,12 +175,18 @@ def find(name: str) -> Descriptor | None:
         return None
 
 
-def usable(name: str, config: PlatformConfig) -> Descriptor:
-    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+def installed(name: str) -> Descriptor:
+    """The descriptor of a platform whose packages are there. Raises `PlatformUnusable`, which says what is missing."""
     about = descriptor(name)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    return about
+
+
+def usable(name: str, config: PlatformConfig) -> Descriptor:
+    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+    about = installed(name)
     if config.problem:
         raise PlatformUnusable(config.problem, hint=f"hermes config set platforms.{name}.enabled false ends this.")
     if unset := about.missing_fields(config):

@@ -39,7 +39,7 @@ async def new(ctx: CommandContext, args: str) -> str | None:
         given = await asyncio.to_thread(_set_title, ctx, handle.session_id, title)
         said = f"{said} {given}" if given == _TAKEN else f"A new conversation: {title}."
     await _switch(ctx, old, handle, "new")
-    said += lookup.going_on(running)
+    said += lookup.still_running(running)
     return f"{said} The old one is kept: /resume {old}" if old is not None and ctx.private else said
 
 
@@ -70,8 +70,8 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
     """Continue an earlier conversation, given by its number in the list, its title or its id."""
     if not args:
         return await asyncio.to_thread(sessions, ctx, "")
-    owner = lookup.within(ctx)
-    found = await asyncio.to_thread(lookup.meant, ctx.db, ctx.person, args, owner=owner)
+    owner = lookup.owner_filter(ctx)
+    found = await asyncio.to_thread(lookup.matching, ctx.db, ctx.person, args, owner=owner)
     here = await asyncio.to_thread(_root, ctx)
     if not found:
         nobody = "There is" if owner is None else "You have"

@@ -36,13 +36,13 @@ def background(ctx: CommandContext) -> list[ProcessRow]:
     return [row for row in found if ctx.person.role in STAFF or row.person_id == ctx.person.id]
 
 
-def going_on(running: list[ProcessRow]) -> str:
+def still_running(running: list[ProcessRow]) -> str:
     """The sentence about background processes of a conversation that a person leaves; empty without any."""
     ids = ", ".join(row.id for row in running)
     return f" Background processes of the old one keep running: {ids}." if running else ""
 
 
-def within(ctx: CommandContext) -> PersonId | None:
+def owner_filter(ctx: CommandContext) -> PersonId | None:
     """The person whose conversations a command here can name; None: everybody's."""
     return None if ctx.surface == "tui" and ctx.person.role == "owner" else ctx.person.id
 
@@ -61,7 +61,7 @@ def newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int
     )
 
 
-def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None) -> list[dict[str, Any]]:
+def matching(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None) -> list[dict[str, Any]]:
     """The best matches of `wanted` among the `owner`'s conversations: by id or whole title, number in the person's
     list, beginning of an id, part of a title, or first words of an untitled conversation."""
     found = newest(db, owner, words=wanted, limit=_LOOKED_AT)
@@ -84,7 +84,7 @@ def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None)
 
 
 def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: str | None) -> str:
-    """One line a conversation, with the number that `meant` accepts; the conversation of this chat is marked."""
+    """One line a conversation, with the number that `matching` accepts; the conversation of this chat is marked."""
     places = {row["root_id"]: at for at, row in enumerate(_numbered(db, person), start=1)}
     lines, now = [], db.clock()
     for row in rows:

@@ -23,7 +23,8 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
 _CAPSET = {"x86_64": 126, "aarch64": 91}
-_NEW_NETWORK = 0x40000000
+_NEW_NETWORK, _NEW_MOUNTS = 0x40000000, 0x00020000
+_READ_ONLY, _NO_SUID, _NO_EXEC, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 2, 8, 1 << 5, 1 << 12, 1 << 14, 1 << 19
 _OPENAT2, _AT_FDCWD, _O_PATH, _NO_LINKS = 437, -100, 0o10000000, 0x06
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
@@ -41,6 +42,8 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | (1 << 15)
 _DEVICES = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/ptmx",
 )  # fmt: skip
+_SHARED_DEVICES = (*_DEVICES[:-1], "/dev/tty")
+"""Those of the machine that bubblewrap mounts; /dev/ptmx is the sandbox's own."""
 _KERNEL_FILES = (
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
     "/proc/filesystems", "/proc/vmstat", "/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs",
@@ -133,6 +136,24 @@ def adopt_orphans() -> None:
 def leave_network() -> None:
     """Enter a new, empty network namespace."""
     _checked(_libc.unshare(_NEW_NETWORK), "network")
+
+
+def protect_devices() -> None:
+    """Enter a mount namespace in which devices can be read and written, but not given other modes, owners or times.
+
+    bubblewrap mounts the machine's own devices, and root owns them: `chmod 600 /dev/null` would hit all other users.
+    """
+    _checked(_libc.unshare(_NEW_MOUNTS), "mounts")
+    _mount(None, "/", _RECURSIVE | _SLAVE)
+    for name in _SHARED_DEVICES:
+        if os.access(name, os.F_OK):
+            _mount(name, name, _BIND)
+            _mount(None, name, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | _NO_EXEC)
+
+
+def _mount(source: str | None, target: str, flags: int) -> None:
+    what = None if source is None else os.fsencode(source)
+    _checked(_libc.mount(what, os.fsencode(target), None, ctypes.c_ulong(flags), None), target)
 
 
 def _checked(result: int, what: str) -> int:

@@ -268,6 +268,9 @@ class _Keeper:
             os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
             os.close(writing)
             places += [(_above(filters), FILTER_FD), (_above(status), STATUS_FD)]
+            if os.geteuid() == 0:
+                with contextlib.suppress(PermissionError):  # a container, whose devices are nobody else's
+                    landlock.protect_devices()
             argv = self._with_binds(argv)
             if self._request["own_network"] and not self._inside:
                 argv.insert(1, "--unshare-net")

@@ -172,6 +172,9 @@ def _load(
             f"{folder / MAIN}{line}: {_one_line(str(error))}; until it is corrected, no description is shown"
         )
         front = {}
+    else:
+        if not description and not str(front.get("description") or "").strip():
+            problems.append(f"{folder / MAIN}: it has no description, so the model cannot tell when to read it")
     if not _runs_here(front.get("platforms")):
         return None
     metadata = front.get("metadata")

@@ -257,4 +257,5 @@ def reason_of(error: BaseException) -> str:
     said = ""
     with suppress(Exception):
         said = " ".join(output.clean(str(error)).split())
-    return (said or type(error).__name__)[:300]
+    unreachable = "it cannot be reached: " if type(error).__name__ == "ConnectError" else ""  # of httpx2
+    return (unreachable + (said or type(error).__name__))[:300]

@@ -80,7 +80,12 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it belongs to the other model
     changed["default"] = wanted
-    return _endpoint(config, changed, key="model", asked=True)
+    try:
+        return _endpoint(config, changed, key="model", asked=True)
+    except ConfigError as error:
+        if provider and error.key == "model.provider":  # it was named here, not in config.yaml
+            raise ConfigError(error.reason, file="", hint=error.hint) from None
+        raise
 
 
 def _is_unknown(config: Config, entry: Entry, model: str) -> bool:

@@ -54,11 +54,12 @@ class PrefixContent:
 
     __slots__ = ("__weakref__", "_heads", "hash", "system", "tools", "weight")
 
-    def __init__(self, system: str, tools: tuple[ToolSpec, ...], digest: str) -> None:
-        self.system = system
-        self.tools = tools
+    def __init__(self, rendered: bytes, digest: str) -> None:
+        document = json.loads(rendered)
+        self.system: str = document["system"]
+        self.tools: tuple[ToolSpec, ...] = tuple(document["tools"])
         self.hash = digest
-        self.weight = len(system) + sum(len(str(tool)) for tool in tools)
+        self.weight = len(rendered)
         """Length in bytes for the token estimate."""
         self._heads: Recent[tuple[str, str], Head] = Recent(DEFAULTS.prefix_heads)
 
@@ -100,13 +101,8 @@ def ensure(
     same, the epoch continues. The commit that begins an epoch also stores the system text in the segment `session_id`.
     """
     newest = db.prefixes.newest(conversation_id) if reason is None else None
-    if newest is not None:
-        content = _shared.get(newest[1])
-        if content is None:
-            stored = db.prefixes.bytes_of(newest[1])
-            content = None if stored is None else _content(stored, newest[1])
-        if content is not None:
-            return PromptPrefix(content, newest[0])
+    if newest is not None and (content := _load(db, newest[1])) is not None:
+        return PromptPrefix(content, newest[0])
     system, tools = build()
     rendered = canonical(system, tools)
     epoch = db.prefixes.begin(
@@ -119,8 +115,8 @@ def ensure(
 def stored(db: SessionDB, conversation_id: ConversationId, epoch: int) -> PromptPrefix | None:
     """The prefix of an earlier epoch; None when it is no longer stored."""
     digest = next((one.hash for one in db.prefixes.epochs(conversation_id) if one.epoch == epoch), None)
-    content = None if digest is None else db.prefixes.bytes_of(digest)
-    return None if content is None or digest is None else PromptPrefix(_content(content, digest), epoch)
+    content = None if digest is None else _load(db, digest)
+    return None if content is None else PromptPrefix(content, epoch)
 
 
 def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
@@ -129,12 +125,19 @@ def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _content(stored: bytes, digest: str) -> PrefixContent:
+def _load(db: SessionDB, digest: str) -> PrefixContent | None:
+    """The stored content with this hash; None when it is no longer stored."""
+    known = _shared.get(digest)
+    if known is None and (rendered := db.prefixes.bytes_of(digest)) is not None:
+        known = _content(rendered, digest)
+    return known
+
+
+def _content(rendered: bytes, digest: str) -> PrefixContent:
     # Always parsed from the stored form, so that the first request uses the same bytes as later ones.
     known = _shared.get(digest)
     if known is None:
-        document = json.loads(stored)
-        known = _shared[digest] = PrefixContent(document["system"], tuple(document["tools"]), digest)
+        known = _shared[digest] = PrefixContent(rendered, digest)
     return known
 
 

@@ -20,6 +20,7 @@ from types import FrameType
 
 from gateway import status
 from gateway.api import auth
+from gateway.platforms import registry
 from hermes_agent import process_identity
 from hermes_cli.chat import keyboard
 from hermes_cli.demo import crash as demo_crash
@@ -103,6 +104,7 @@ def _demo(args: argparse.Namespace) -> int:
     home = Path(args.home)
     shown = str(home) if home.is_absolute() else f"./{home}"
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    registry.installed("telegram")
     again = _clear(home)
     last_words = closing(home, shown)
     # From here on this process uses the demo home alone.

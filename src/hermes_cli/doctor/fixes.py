@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from hermes_cli.framework import store
 from hermes_config import config
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_config.home import owner_of
 from hermes_state import SessionDB
 
 _ASK_THE_DOCTOR = re.compile(r"^hermes doctor (?:says|shows) what to do(?:[.;] ?)?(?:or )?")
@@ -97,7 +98,11 @@ def to_be_made(home: Path) -> CheckResult:
     if not why_not:
         return warning("home", f"there is no home yet ({home})", "hermes setup")
     says = f"there is no home, and it cannot be created: {why_not} ({home})"
-    fix = "unset HERMES_HOME" if os.environ.get("HERMES_HOME") else to_write(_above(home))
+    fix = with_rights(f"install -d -m 700 -o {os.getuid()} {shlex.quote(str(home))}")
+    if os.environ.get("HERMES_HOME"):
+        fix = "unset HERMES_HOME"
+    elif os.statvfs(_above(home)).f_flag & os.ST_RDONLY:
+        fix = _to_remount(_above(home))
     return problem("home", says, fix, "Or set HERMES_HOME to a folder that you can write.")
 
 
@@ -114,13 +119,22 @@ def _above(home: Path) -> Path:
     return next(one for one in home.parents if one.exists())
 
 
-def to_write(folder: Path) -> str:
-    """Return the command that lets this user read and write a folder."""
+def to_write(folder: Path, closed: Sequence[Path] = ()) -> tuple[str, str]:
+    """Return the command that lets this user read and write a folder with its files, and what to do instead."""
+    instead = "Or set HERMES_HOME to a folder that you can write."
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
-    if folder.stat().st_uid == os.getuid():
-        return f"chmod -R u+rwX {shlex.quote(str(folder))}"
-    return with_rights(f"chown -R {os.getuid()} {shlex.quote(str(folder))}")
+        return _to_remount(folder), instead
+    others = [one for one in (folder, *closed) if one.stat().st_uid != os.getuid()]
+    if not others:
+        return f"chmod -R u+rwX {shlex.quote(str(folder))}", instead
+    if folder in others and folder.stat().st_uid != 0:
+        owner = owner_of(folder)
+        return "", f"It belongs to {owner}: sudo -u {shlex.quote(owner)} hermes … works as {owner}. {instead}"
+    return with_rights(f"chown -R {os.getuid()} {shlex.quote(str(folder))}"), instead
+
+
+def _to_remount(folder: Path) -> str:
+    return with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
 
 
 def to_move(home: Path) -> str:

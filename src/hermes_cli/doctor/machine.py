@@ -73,8 +73,7 @@ def folder(context: CheckContext) -> Iterator[CheckResult]:
         says = f"the home is not a folder ({home})"
         yield problem("home", says, f"mv {quoted} {aside}", "Or set HERMES_HOME to a folder.")
     elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        says, advice = f"the home cannot be written ({home})", "Or set HERMES_HOME to a folder that you can write."
-        yield problem("home", says, fixes.to_write(home), advice)
+        yield problem("home", f"the home cannot be written ({home})", *fixes.to_write(home))
     elif _is_open(home):
         says = f"other users can read the home ({home})"
         yield problem("home", says, f"chmod 700 {quoted}", repair=lambda: home.chmod(0o700))
@@ -91,7 +90,7 @@ def files(context: CheckContext) -> Iterator[CheckResult]:
     ours = [one for one in (context.home / "config.yaml", secret, *private) if one.exists()]
     if closed := [one for one in ours if not os.access(one, os.R_OK | os.W_OK)]:
         says = f"you cannot read and write {', '.join(one.name for one in closed[:3])}"
-        yield problem("files", says, fixes.to_write(context.home))
+        yield problem("files", says, *fixes.to_write(context.home, closed))
         return
     for check, which in (("env-file", [secret]), ("files", private)):
         readable = [one for one in which if _is_open(one)]
@@ -144,7 +143,8 @@ def disk(context: CheckContext) -> Iterator[CheckResult]:
     if free >= _LITTLE:
         yield ok("disk", says)
         return
-    fix = "hermes state maintain --vacuum" if context.has_store else ""
+    file = context.database  # a vacuum writes the database anew before it frees anything
+    fix = "hermes state maintain --vacuum" if file and file.exists() and file.stat().st_size < free else ""
     advice = "This command frees deleted space; or delete files on that disk." if fix else "Delete files on that disk."
     yield CheckResult("disk", "problem" if free < _TOO_LITTLE else "warning", f"only {says}", fix, advice)
 

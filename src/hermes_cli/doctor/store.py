@@ -137,7 +137,7 @@ def writing(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     except StoreBusy:
         yield _held(context.database)
     else:
-        yield ok("writing", "the database can be written")
+        yield ok("writing", "nothing blocks writing to the database")
 
 
 def _held(database: Path) -> CheckResult:

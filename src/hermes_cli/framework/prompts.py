@@ -44,7 +44,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def question(words: str, kept: str) -> str:
     """Ask a question and return the answer; `kept` says what Enter does. The answer has its own line."""
-    print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
+    print(f"{output.style(_wrapped(words), 'bold')}\n({kept}): ", end="", flush=True)
     line = sys.stdin.readline()
     if not line:
         print()  # Ctrl-D leaves the cursor behind the question
@@ -63,9 +63,12 @@ def yes_or_no(words: str, *, now: bool, kept: str) -> bool:
 
 def tell(words: str) -> None:
     """Print lines, each wrapped between words."""
+    print(_wrapped(words), flush=True)
+
+
+def _wrapped(words: str) -> str:
     columns = shutil.get_terminal_size().columns - 1 if output.is_terminal() else None
-    for line in words.splitlines():
-        print("\n".join(text.wrapped(line, columns)), flush=True)
+    return "\n".join("\n".join(text.wrapped(line, columns)) for line in words.split("\n"))
 
 
 def secret(words: str) -> str:

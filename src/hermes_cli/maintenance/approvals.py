@@ -12,7 +12,7 @@ from hermes_cli.framework import output, store, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.sessions import lookup
-from hermes_config import secret_files
+from hermes_config import config, secret_files
 from hermes_config.errors import UsageError
 from hermes_config.home import hermes_home
 from hermes_config.redaction import redacted
@@ -54,6 +54,8 @@ def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         for grant in grants
     ]
     nothing = "There are no permissions: Hermes asks about every call that needs one."
+    if config.load().approvals.mode == "off":
+        nothing = "There are no permissions, and approvals.mode is off: Hermes asks nothing."
     return output.list_answer([_facts(db, grant) for grant in grants], _GRANTS, cells, nothing=nothing)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.access.authorisation import API, Principal, Surface, api_client, decide, is_stable
+from gateway.platforms import registry
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset, example_platform
@@ -220,7 +221,10 @@ def _list_pairing(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 def _approve(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from gateway.access.pairing import Pairing
 
-    done = Pairing(db).approve(_platform(args.platform, _NOBODY, api=False), args.code, role=args.role)
+    platform = _platform(args.platform, _NOBODY, api=False)
+    if not any(row.platform == platform for row in db.pairings.pending()):
+        registry.descriptor(platform)  # raises if there is no such platform
+    done = Pairing(db).approve(platform, args.code, role=args.role)
     request, person = done.request, done.person
     account = f"{request.platform} {request.native_id}"
     name = f"{request.display_name} ({account})" if request.display_name else account

@@ -154,7 +154,8 @@ def _undo(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         key=lambda one: one.decided_at or 0.0, reverse=True,
     )  # fmt: skip
     if not changes:
-        raise UsageError(f"no change of the skill {args.name!r:.60} is on record", hint="hermes proposals list --all")
+        hint = "hermes proposals list --all shows all changes."
+        raise UsageError(f"no change of the skill {args.name!r:.60} is on record", hint=hint)
     last = [one for one in changes if one.why == changes[0].why and abs(changes[0].made_at - one.made_at) < 60]
     owner = db.people.owner()
     said = [proposals.decide(db, loaded, one.id, "undo", owner, said="hermes ") for one in last]

@@ -68,15 +68,24 @@ def _register_add(verbs: Verbs) -> None:
     add.add_argument("--model", metavar="NAME", help="the model of its turns")
     add.add_argument("--provider", metavar="NAME", help="the provider of that model")
     add.add_argument("--tools", metavar="A,B", help="the only toolsets of its turns")
-    add.add_argument("--budget", type=float, metavar="USD", help="the most that one run may cost")
+    add.add_argument("--budget", type=_dollars, metavar="USD", help="the most that one run may cost")
     missed = "what /catchup runs after an outage: latest (default), skip, or how many"
     add.add_argument("--missed", default="latest", metavar="RULE", help=missed)
 
 
+def _dollars(typed: str) -> float:
+    """An argument that must be an amount in dollars of more than 0."""
+    try:
+        amount = float(typed.removeprefix("$"))
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < 1e6:
+        raise argparse.ArgumentTypeError(f"must be dollars, more than 0, such as 0.50, not {typed[:40]!r}")
+    return amount
+
+
 def _add(args: argparse.Namespace) -> CommandAnswer:
     loaded = config.load()
-    if args.budget is not None and not 0 < args.budget < 1e6:
-        raise UsageError("--budget must be more than 0", hint="In dollars, such as --budget 0.50.")
     wanted = jobs.JobRequest(
         schedule=args.schedule, prompt=args.prompt, text=args.text, name=args.name, script=args.script,
         skills=tuple(args.skill), model=args.model, provider=args.provider, budget_usd=args.budget,

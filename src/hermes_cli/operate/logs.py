@@ -42,9 +42,9 @@ def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
     """Print the last lines of these logs; with `follow`, new ones until Ctrl-C."""
     folder = hermes_home() / "logs"
     files = [folder / f"{name}.log" for name in names]
-    places = {file: _place(file) for file in files}  # before reading: `_follow` prints later lines
+    places = {file: _size_and_inode(file) for file in files}  # before reading: `_follow` prints later lines
     for file in files:
-        ends = _end(file, lines, places[file][0])
+        ends = _last_lines(file, lines, places[file][0])
         if len(files) > 1 and ends:
             print(f"== {file.name} ==")
         for line in ends:
@@ -56,7 +56,7 @@ def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
             _follow(places)
 
 
-def _end(file: Path, most: int, size: int) -> list[str]:
+def _last_lines(file: Path, most: int, size: int) -> list[str]:
     """Return the last lines of a file of this size and of the previous file."""
     kept: deque[str] = deque(maxlen=most)
     for one, until in ((file.with_name(f"{file.name}.1"), -1), (file, size)):
@@ -71,10 +71,10 @@ def _follow(places: dict[Path, tuple[int, int]]) -> None:
         sys.stdout.flush()
         time.sleep(_PAUSE)
         for file, place in places.items():
-            places[file] = _news(file, *place)
+            places[file] = _print_news(file, *place)
 
 
-def _place(file: Path) -> tuple[int, int]:
+def _size_and_inode(file: Path) -> tuple[int, int]:
     """Return the size and the inode of a file."""
     if not file.exists():
         return 0, 0
@@ -82,8 +82,11 @@ def _place(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_ino
 
 
-def _news(file: Path, where: int, known: int) -> tuple[int, int]:
-    """Print the new complete lines; a rotated file is read to its end before its successor."""
+def _print_news(file: Path, where: int, known: int) -> tuple[int, int]:
+    """Print the complete lines after `where` of the file with the inode `known`; return where they end, and the inode.
+
+    A rotated file is read to its end before its successor.
+    """
     if not file.exists():
         return where, known
     number = file.stat().st_ino

@@ -314,7 +314,7 @@ def _send(args: argparse.Namespace) -> CommandAnswer:
         return _targets(settings)
     named, words = _message(args)
     if not words.strip():
-        raise UsageError("the message is empty")
+        raise UsageError("the message is empty", hint="Write hermes send TARGET TEXT, or pipe the TEXT in.")
     if args.subject:
         words = f"{args.subject}\n\n{words}"
     target = find_target(named, settings)

@@ -48,7 +48,7 @@ def _status(args: argparse.Namespace) -> CommandAnswer:
     home = hermes_home()
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
-        "config_loads": False, "model": None, "database": None, "executor": None,
+        "config_loads": False, "model": None, "model_named": "", "database": None, "executor": None,
         "gateway": {"running": False}, "platforms": {}, "mcp_servers": [],
         "prefix_breaks": None, "processes": None, "jobs": None, "questions": [], "budget": [], "conversations": [],
         "warnings": [], "problems": [],
@@ -101,7 +101,9 @@ def _size(folder: Path) -> int:
 def _model(home: Path, facts: dict[str, Any]) -> None:
     from hermes_agent.models import keys, providers
 
-    endpoint = providers.primary(config.load())
+    loaded = config.load()
+    facts["model_named"] = str(providers.model_entry(loaded).get("default") or "")
+    endpoint = providers.primary(loaded)
     facts["model"] = {
         "provider": endpoint.provider, "model": endpoint.model, "key_from": endpoint.key_from,
         "keys": keys.described(endpoint),
@@ -181,6 +183,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if model := facts["model"]:
         key = f", key from {'; '.join(model['keys'])}" if model["keys"] else ""
         yield "model", f"{model['provider']}/{model['model']}{key}"
+    elif named := facts["model_named"]:
+        yield "model", f"{named}, which cannot be used"
     else:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:

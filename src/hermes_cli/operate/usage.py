@@ -166,7 +166,7 @@ def _document(
 def _limit(one: _LimitUse) -> dict[str, Any]:
     unit = one.limit.unit
     return {
-        "key": f"budget.{one.limit.scope}.{unit}", "scope": one.limit.scope, "unit": unit,
+        "key": key_of(one.limit), "scope": one.limit.scope, "unit": unit,
         "subject": one.subject or None, "period": one.period or None, "limit": _plain(one.limit.most, unit),
         "used": _plain(one.used, unit), "left": _plain(one.left, unit),
     }  # fmt: skip

@@ -60,7 +60,10 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False, begins: bool = Fals
         return _only(db, wanted, same or fits)
     if (guess or begins) and (begun := _begun_with(db, wanted)):
         return _only(db, wanted, begun)
-    raise SessionNotFound(f"no conversation {_named(wanted)}", hint=_suggestion(db, wanted, titled))
+    hint = _suggestion(db, wanted, titled)
+    if not (guess or begins) and _begun_with(db, wanted):
+        hint = "One without a title begins so; this command takes it by its id, which hermes sessions list shows."
+    raise SessionNotFound(f"no conversation {_named(wanted)}", hint=hint)
 
 
 def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:

@@ -238,8 +238,17 @@ def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
             if attempt == _ATTEMPTS:
                 raise
             prompts.tell(error.one_line())
-    _take(args, SetupChoice("custom", choice.model or _ask_name(names), address), asks=True, key=key)
-    return True
+    name = choice.model or _ask_name(names)
+    while True:
+        try:
+            _take(args, SetupChoice("custom", name, address), asks=True, key=key)
+        except ModelError as error:
+            if error.kind != "model_not_found" or len(names) < 2:
+                raise
+            prompts.tell(f"That did not work: {error.what}.")
+            name = _ask_name(names)
+        else:
+            return True
 
 
 def _ask_name(names: list[str]) -> str:
@@ -385,8 +394,8 @@ def _approvals(args: argparse.Namespace, *, asks: bool) -> None:
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
     if mode == "off":
-        print("Hermes will not ask. Inside its folder everything runs, also rm -r; what needs the network or")
-        print("files outside it is refused.")
+        what = "Inside its folder everything runs, also rm -r; what needs the network or files outside it is refused."
+        prompts.tell(f"Hermes will not ask. {what}")
 
 
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:

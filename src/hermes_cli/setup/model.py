@@ -93,7 +93,10 @@ def looks_like_address(words: str) -> bool:
 
 
 def address_of(words: str) -> str:
-    """Check the typed address of a model server and return it. Raises `UsageError` when it is invalid."""
+    """Check the typed address of a model server and return it, without the path of one call.
+
+    Raises `UsageError` when it is invalid.
+    """
     said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
     try:
         if "://" not in said and is_own_machine(f"http://{said}"):
@@ -106,7 +109,7 @@ def address_of(words: str) -> str:
         raise UsageError(f"{redaction.shown(said)} is not the address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("the address must not hold a user, password or query", hint="Set-up asks for the key later.")
-    return said.rstrip("/")
+    return said.rstrip("/").removesuffix("/chat/completions")
 
 
 def host_of(address: str) -> str:

@@ -57,14 +57,14 @@ def _verified_token(
     if args.token is None and not pasted and known:
         print(f"Using the token in {variable}.")
         try:
-            return known, asyncio.run(setup.look(_checked(known), extra)), False
+            return known, asyncio.run(setup.find_bot(_checked(known), extra)), False
         except (setup.UnknownToken, UsageError) as error:
             if not sys.stdin.isatty():
                 raise
             _say(error)
     if pasted or args.token is not None:
         token = _checked(pasted or prompts.secret_from_flag("--token", args.token, variable=variable))
-        return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
+        return token, asyncio.run(setup.find_bot(token, extra)), args.token is None and bool(known)
     return *_asked_token(about, extra), bool(known)
 
 
@@ -76,7 +76,7 @@ def _asked_token(about: Descriptor, extra: dict[str, Any]) -> tuple[str, setup.B
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             token = _checked(prompts.secret("Token: " if attempt == 1 else "Token again: "))
-            return token, asyncio.run(setup.look(token, extra))
+            return token, asyncio.run(setup.find_bot(token, extra))
         except prompts.NobodyAnswers:
             raise
         except (setup.UnknownToken, UsageError) as error:
@@ -134,7 +134,7 @@ def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[s
     print(f"and press Start, or send  {output.style(f'/start {code}', 'bold')}  to @{bot.username}.", flush=True)
     owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait, name=about.name))
     if owner is None:
-        raise setup.MeetingFailed(
+        raise setup.BotSetupFailed(
             "nobody sent the code in time",
             hint=f"The token is saved: hermes gateway setup {about.name} continues here.",
         )

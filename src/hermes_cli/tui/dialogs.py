@@ -86,11 +86,20 @@ class ApprovalDialog(ModalScreen[str]):
         self._last_key = time.monotonic()
         self._tell()
         self.call_after_refresh(self._tell_more)
+        self.call_after_refresh(self._make_room)
         self.set_interval(1.0, self._tell)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 14 or event.size.width < 40, "small")
         self.set_class(event.size.height < 30, "low")
+        self.call_after_refresh(self._make_room)
+
+    def _make_room(self) -> None:
+        """Cut the facts where the choices would not be on the screen."""
+        box, more, choices = (self.query_one(name) for name in ("VerticalScroll", "#more", "#choices"))
+        others = [one.outer_size.height + one.styles.margin.height for one in (box, choices)]
+        left = self.size.height - 2 - 1 - sum(others) - more.display  # without the border and the heading
+        self.query_one("#facts").styles.max_height = max(left, 1)
 
     def _tell(self) -> None:
         left = max(0.0, self._lapses - time.monotonic())
@@ -106,6 +115,7 @@ class ApprovalDialog(ModalScreen[str]):
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))
         self._tell_more()
+        self._make_room()
 
     def _tell_more(self) -> None:
         """Show how many lines of the command are below the box."""

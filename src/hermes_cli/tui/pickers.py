@@ -138,8 +138,9 @@ class SessionPicker(Picker):
         source = words.SOURCE_NAMES.get(place, place)
         about = f"{source} · {count} · {words.ago(session.get('last_active'))}"
         room = self.columns
-        line = Text(words.shorten(title, max(room - words.width(about) - 2, room // 2)), style="bold", no_wrap=True)
-        line.append(f"  {words.shorten(about, room // 2)}", style="not bold dim")
+        about = words.shorten(about, max(room // 2, room - words.width(title) - 2))
+        line = Text(words.shorten(title, room - words.width(about) - 2), style="bold", no_wrap=True)
+        line.append(f"  {about}", style="not bold dim")
         if found := str(session.get("found") or ""):
             at = int(session.get("found_at") or 0)
             before = words.harmless(found[:at])

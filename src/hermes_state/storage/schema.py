@@ -66,7 +66,11 @@ def _as_path(address: str | Path) -> Path:
     if isinstance(address, Path):
         return address
     if address.startswith("sqlite:///"):
-        return Path(address.removeprefix("sqlite:///"))
+        path = Path(address.removeprefix("sqlite:///"))
+        if not path.is_absolute():  # it would be another database in every folder
+            hint = "A whole path makes four slashes: sqlite:////srv/hermes.db."
+            raise UsageError(f"{address} does not name a whole path", hint=hint)
+        return path
     if "://" in address:
         raise UsageError(
             f"cannot open {address.split('://')[0]}://…",

@@ -64,7 +64,7 @@ def _refused(error: apsw.Error, where: str) -> StateError:
         return StoreFull(where=where, hint=_advice(cause))
     if cause == errno.EISDIR:
         return StoreUnavailable("the database's path is a folder", where=where, hint=_advice(cause))
-    if cause == errno.EROFS or isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
+    if cause in (errno.EROFS, errno.EACCES) or isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
         return StoreReadOnly(where=where, hint=_advice(cause or errno.EACCES))
     if isinstance(error, apsw.CantOpenError):
         return StoreUnavailable("the database file cannot be opened", where=where, hint=_advice(errno.EACCES))
@@ -76,6 +76,8 @@ def _cause(file: Path) -> int:
     try:
         if file.is_dir():
             return errno.EISDIR
+        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+            return errno.EACCES
         filesystem = os.statvfs(file.parent)
     except OSError:
         return 0

@@ -75,6 +75,8 @@ def new_path(folder: Path, *, stem: str = "hermes", ending: str = ".db", now: fl
 
 def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = None) -> Backup:
     """Make a verified backup at `path`, which must be free."""
+    if path.is_dir():
+        raise UsageError("this is a folder", where=str(path), hint="Name a new file in it.")
     if os.path.lexists(path):
         raise UsageError("the file already exists", where=str(path), hint="Choose a new name.")
     if not path.parent.is_dir():

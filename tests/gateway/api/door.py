@@ -53,7 +53,7 @@ class Door:
         self.api = api
         others = {adapter.platform: adapter for adapter in self._others}
         self.runner = run.GatewayRunner(services, {**others, Platform.API_SERVER: api.adapter})
-        api.over(self.runner.parts)
+        api.connect(self.runner.parts)
         await self.runner.start()
         await self.runner.parts.connections.settled(self._patience)
         self.client = httpx2.AsyncClient(

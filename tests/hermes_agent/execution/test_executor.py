@@ -238,6 +238,23 @@ def test_file_modes_outside_are_out_of_reach_behind_bubblewrap(world: World) -> 
     assert outside.stat().st_mode & 0o777 == 0o600 and outside.stat().st_mtime > 1e9 + 1e7
 
 
+@pytest.mark.parametrize("world", ["bubblewrap"], indirect=True)
+def test_devices_can_be_used_and_not_changed_also_by_root(world: World) -> None:
+    device = Path("/dev/full")
+    before = device.stat()
+    try:
+        said = world.run(
+            f"chmod 640 {device}; touch -d 2001-01-01 {device}; echo x > {device}; echo x > /dev/null && echo fine"
+        )
+        after = device.stat()
+    finally:
+        if os.geteuid() == 0:
+            device.chmod(before.st_mode & 0o777)
+            os.utime(device, (before.st_atime, before.st_mtime))
+    assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
+    assert "No space left" in said.output and said.output.endswith("fine\n")
+
+
 # -- what other programs run -------------------------------------------------------------------------------------------
 
 

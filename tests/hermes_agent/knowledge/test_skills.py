@@ -84,14 +84,16 @@ def test_a_broken_skill_is_listed_and_told(home: Path, skills: Path) -> None:
     (skills / "endless" / "SKILL.md").write_text("---\nname: x\n")
     skill(skills / "list", "- name\n- description")
     skill(skills / "plain", "", "No front matter at all.")
+    skill(skills / "silent", "name: silent")
     found = found_in(home)
-    assert [s.name for s in found.skills] == ["broken", "endless", "list", "plain"]
+    assert [s.name for s in found.skills] == ["broken", "endless", "list", "plain", "silent"]
     told = "; until it is corrected, no description is shown"
     assert [problem.removeprefix(f"{skills}/").removesuffix(told) for problem in found.problems] == [
         "broken/SKILL.md:3: the part between the lines --- is not valid YAML: expected ',' or ']', but got ':'",
         "endless/SKILL.md:1: the part between the lines --- has no second line ---",
         "list/SKILL.md:2: the part between the lines --- has to consist of lines NAME: VALUE",
         "plain/SKILL.md: it has no part between two lines ---, which needs name and description",
+        "silent/SKILL.md: it has no description, so the model cannot tell when to read it",
     ]
     assert found.view("broken").content.startswith("---\nname: [unclosed")
 

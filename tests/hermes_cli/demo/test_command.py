@@ -18,6 +18,7 @@ from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 from tests.support.terminal import Terminal
 
 from gateway import status
+from gateway.platforms import registry
 from hermes_cli.demo.processes import free_port
 from hermes_testing.telegram.client import RemoteTelegram
 
@@ -66,6 +67,15 @@ def test_without_a_terminal_it_plays_one_turn_through_the_gateway_and_leaves_nob
     assert stat.S_IMODE((folder / ".demo").stat().st_mode) == 0o700
     assert processes(folder) == []
     assert outcomes(folder) == ["answered"]
+
+
+def test_without_the_packages_of_its_phone_it_says_so_at_once(
+    folder: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.Descriptor, "missing_packages", lambda self: ("telegram",))
+    said = run("demo")
+    assert said.code == 1 and "Telegram needs telegram. " in said.err and "[telegram]" in said.err
+    assert not (folder / ".demo").exists()
 
 
 def test_text_in_a_pipe_is_not_taken_for_typed_messages(folder: Path) -> None:

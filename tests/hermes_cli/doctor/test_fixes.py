@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, Opened, needs_mounts, needs_plain, wrong
+from tests.support.processes import works
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 
@@ -64,6 +68,60 @@ def test_no_home_can_be_made_there(tmp_path: Path) -> None:
     assert [(one["check"], one["fix"]) for one in left] == [("home", "hermes setup"), ("model", "hermes setup")]
 
 
+AS_NOBODY = ["setpriv", "--reuid", "65534", "--clear-groups"]
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0 or not works(*AS_NOBODY, sys.executable, "-c", "import hermes_cli"),
+    reason="needs root, and a Python that every account can read: files of two accounts",
+)
+
+
+def _seen_by_nobody(where: Path, **environment: str) -> list[dict[str, Any]]:
+    """What is wrong with the home, for an account without rights that uses this Python."""
+    code = "import hermes_cli.main as m; raise SystemExit(m.main(['doctor', '--json']))"
+    ran = subprocess.run(
+        [*AS_NOBODY, sys.executable, "-c", code], cwd=where, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert ran.stdout, ran.stderr
+    return wrong(json.loads(ran.stdout))
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every account can reach; those of pytest are closed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="hermes-test-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@needs_root
+def test_an_account_without_a_home_folder_is_not_told_to_take_the_folder_above(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HERMES_HOME")
+    found = _seen_by_nobody(place, HOME=str(place / "nonexistent"))[0]
+    home = place / "nonexistent/.hermes"
+    assert found["check"] == "home" and found["fix"] == f"sudo install -d -m 700 -o 65534 {home}"
+    subprocess.run(found["fix"].removeprefix("sudo "), shell=True, check=True)
+    assert "home" not in [one["check"] for one in _seen_by_nobody(place, HOME=str(home.parent))]
+    assert home.parent.stat().st_uid == place.stat().st_uid == 0
+
+
+@needs_root
+def test_a_home_of_somebody_else_is_left_to_them_and_files_of_root_are_taken_back(place: Path) -> None:
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, 65533, -1)
+    found = _seen_by_nobody(place, HERMES_HOME=str(home))[0]
+    assert found["check"] == "home" and not found["fix"]
+    assert "sudo -u '#65533' hermes" in found["advice"]
+    os.chown(home, 65534, -1)
+    (home / "config.yaml").write_text("model: demo\n")
+    (home / "config.yaml").chmod(0o600)
+    found = _seen_by_nobody(place, HERMES_HOME=str(home))[0]
+    assert found["check"] == "files" and found["fix"] == f"sudo chown -R 65534 {home}"
+
+
 # The kernel's table of mounts, with another word in it, laid over the real one of the process that will be the doctor.
 NETWORK = """
 mkdir "$OUT/person" "$OUT/net"; export HOME="$OUT/person"
@@ -94,3 +152,17 @@ def test_little_room_that_a_vacuum_gives_back(tmp_path: Path, healthy: Path) -> 
     seen, left = _followed(MOUNTS, plant, tmp_path)
     assert seen["check"] == "disk" and seen["fix"] == "hermes state maintain --vacuum"
     assert left == []
+
+
+@needs_mounts
+def test_a_full_disk_is_not_said_to_be_helped_by_a_vacuum_that_needs_room(tmp_path: Path) -> None:
+    plant = """mkdir "$OUT/disk"; mount -t tmpfs -o size=4m none "$OUT/disk"; chmod 700 "$OUT/disk"
+        cp -a "$HERMES_HOME"/. "$OUT/disk"; head -c 9m /dev/zero > "$OUT/disk/fill"; export HERMES_HOME="$OUT/disk"
+        hermes doctor --json; hermes -q hello --model demo"""
+    ran = subprocess.run(
+        [*MOUNTS, "bash", "-c", plant], capture_output=True, text=True, check=False, timeout=60,
+        stdin=subprocess.DEVNULL, env={**os.environ, "OUT": str(tmp_path)},
+    )  # fmt: skip
+    found = wrong(json.loads(ran.stdout))[0]
+    assert (found["check"], found["fix"], found["advice"]) == ("disk", "", "Delete files on that disk.")
+    assert ran.stderr.splitlines()[-1].count("disk is full") == 1

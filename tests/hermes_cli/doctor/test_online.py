@@ -97,7 +97,7 @@ def test_another_program_asks_for_the_same_messages(telegram: FakeTelegram) -> N
 
     def asks() -> None:
         while not stopped.is_set():
-            with contextlib.suppress(setup.MeetingFailed):
+            with contextlib.suppress(setup.BotSetupFailed):
                 asyncio.run(setup.listen(telegram.token, {"base_url": telegram.base_url}, seconds=2))
 
     other = threading.Thread(target=asks)

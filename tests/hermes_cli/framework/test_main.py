@@ -162,6 +162,18 @@ def test_an_error_of_ours_is_one_line_with_file_line_and_key(home: Path) -> None
     )
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: a home of another account")
+def test_root_writes_nothing_into_a_home_of_somebody_else(home: Path) -> None:
+    home.mkdir()
+    os.chown(home, 65533, -1)
+    for arguments in (["config", "set", "timezone", "Etc/UTC"], ["-q", "hello", "--model", "demo"], ["gateway", "run"]):
+        ran = hermes(*arguments)
+        assert ran.returncode == 1 and "sudo -u '#65533' hermes" in ran.stderr
+    assert hermes("doctor").stderr == "" and list(home.iterdir()) == []
+    os.chown(home, 0, -1)
+    assert hermes("config", "set", "timezone", "Etc/UTC").returncode == 0
+
+
 def test_a_defect_is_one_line_and_a_private_report_without_secrets(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

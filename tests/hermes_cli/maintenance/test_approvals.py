@@ -92,7 +92,9 @@ def test_only_what_is_in_force_can_be_revoked(granted: dict[str, str], run: Any)
     assert "matches several" in run("approvals", "revoke", "grant_").err
     for name in ("always", "session", "task", "bea"):
         run("approvals", "revoke", granted[name])
-    assert "There are no permissions" in run("approvals", "list").out
+    assert "There are no permissions: Hermes asks" in run("approvals", "list").out
+    run("config", "set", "approvals.mode", "off")
+    assert "Hermes asks nothing" in run("approvals", "list").out
 
 
 def test_the_log_says_what_left_the_sandbox_and_who_allowed_it(granted: dict[str, str], run: Any) -> None:

@@ -203,6 +203,8 @@ def test_mistakes_are_one_line_and_change_nothing(
     code, _, err = run(capsys, "backup", "create", str(tmp_path / "text.db"))
     assert code == 2
     assert "already" in err
+    code, _, err = run(capsys, "backup", "create", str(tmp_path))
+    assert code == 2 and "this is a folder" in err
     assert messages(story) == before
 
 

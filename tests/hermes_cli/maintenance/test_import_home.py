@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.conftest import Run
+from tests.hermes_cli.doctors import PLAIN, needs_plain
 from tests.support.old_homes import OldHome, entry
 
 from hermes_cli.main import main
@@ -359,6 +360,16 @@ def test_an_upgrade_says_what_it_did_and_how_to_go_back(
     subprocess.run(["sh", "-c", back], check=True)
     with pytest.raises(HermesError, match="hermes-agent"):
         SessionDB(theirs / "state.db")
+
+
+@needs_plain
+def test_an_upgrade_of_a_file_that_may_not_be_written_does_not_blame_the_disk(theirs: Path) -> None:
+    (theirs / "state.db").chmod(0o400)
+    ran = subprocess.run(
+        [*PLAIN, sys.executable, "-m", "hermes_cli", "state", "upgrade", "--yes"], capture_output=True, text=True,
+        check=False, env={**os.environ, "HERMES_HOME": str(theirs)}, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 1 and "cannot be written" in ran.stderr and "disk" not in ran.stderr
 
 
 def test_an_upgrade_is_refused_where_another_database_is_configured(

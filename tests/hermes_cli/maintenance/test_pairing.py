@@ -68,6 +68,12 @@ def test_a_wrong_code_is_told_in_one_line_and_locks_at_last(db: SessionDB, run: 
     assert run("pairing", "list", "--json").data["locked"]
 
 
+def test_a_platform_that_does_not_exist_costs_no_try(db: SessionDB, run: Run) -> None:
+    said = run("pairing", "approve", "telegramm", asked(db, "42"))
+    assert said.code == 1 and "there is no platform 'telegramm'. Known: telegram" in said.err
+    assert "4 more tries" in run("pairing", "approve", "telegram", "WRONGONE").err
+
+
 def test_revoking_says_what_it_did_and_refuses_a_slip(db: SessionDB, run: Run) -> None:
     run("pairing", "approve", "telegram", asked(db, "42", "Ada"))
     assert "loses access" in run("pairing", "revoke", "telegram", "42").out

@@ -24,9 +24,10 @@ DAILY = ("cron", "add", "every day at 8", "The news.")
         (("--skill", "nonsense"), "there is no skill 'nonsense'. hermes skills list shows"),
         (("--model", "nonsense", "--provider", "demo"), "demo has no model nonsense."),
         (("--provider", "demo"), "--provider needs --model."),
-        (("--model", "x", "--provider", "nowhere"), "there is no provider called 'nowhere'"),
+        (("--model", "x", "--provider", "nowhere"), "there is no provider called 'nowhere'. Known: "),
         (("--text", "tea", "--to", "telegram:42"), "a reminder sends its text and does nothing else."),
-        (("--budget", "0"), "--budget must be more than 0. In dollars, such as --budget 0.50."),
+        (("--budget", "0"), "--budget: must be dollars, more than 0, such as 0.50, not '0'."),
+        (("--budget", "cheap"), "--budget: must be dollars, more than 0, such as 0.50, not 'cheap'."),
         (("--to", "nowhere:1"), "no chat of yours with Hermes is 'nowhere:1'."),
     ],
 )

@@ -29,6 +29,13 @@ def test_status_of_nothing_makes_nothing(run: Run, home: Path) -> None:
     assert not home.exists()
 
 
+def test_a_model_without_its_key_is_not_called_none(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config.set_value("model.default", "openai/gpt-5")
+    shown = run("status").out
+    assert "openai/gpt-5, which cannot be used" in shown and "OPENAI_API_KEY is not set" in shown
+
+
 def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> None:
     config.set_value("model.default", "demo")
     config.set_value("budget.day.usd", 5)

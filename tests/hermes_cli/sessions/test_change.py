@@ -77,6 +77,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_titles(run, talks) -> None
     assert "hermes sessions list" in run("sessions", "show", "zzz").err
 
 
+def test_an_untitled_conversation_that_is_listed_by_its_first_words_is_to_be_named_by_its_id(run, db, talks) -> None:
+    db.create_session("bare", source="cli")
+    db.append_message("bare", "user", "hello there")
+    said = run("sessions", "delete", "hello", "--yes")
+    assert said.code == 1 and "takes it by its id" in said.err and "bare" in ids(db)
+
+
 def test_a_verb_that_changes_something_does_not_guess_from_a_part_of_a_title(run, db, talks) -> None:
     for arguments in (("rename", "fence", "x"), ("archive", "fence"), ("delete", "fence", "--yes")):
         ran = run("sessions", *arguments)

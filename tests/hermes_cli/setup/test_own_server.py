@@ -139,7 +139,7 @@ def test_ones_own_server_is_the_first_line_and_needs_nothing_but_the_screens(
     assert run("-z", "hello").out.strip() == "ok", "and it talks at once"
 
 
-@pytest.mark.parametrize("typed", ["http://{}/v1", "http://{}/v1/", "http://{}"])
+@pytest.mark.parametrize("typed", ["http://{}/v1", "http://{}/v1/", "http://{}", "http://{}/v1/chat/completions"])
 def test_an_address_at_the_question_for_a_model_is_ones_own_server(
     own: ModelServer, elsewhere: Elsewhere, home: Path, typed: str
 ) -> None:
@@ -196,6 +196,20 @@ def test_bad_input_gets_one_line_and_the_question_again(own: ModelServer, elsewh
         assert "wr0n9" not in window.raw
     _is_kept(home, own, "mine-small")
     assert elsewhere.heard == b"" and elsewhere.reached(own.address) == set()
+
+
+def test_a_misspelt_name_from_the_servers_list_is_asked_for_again_alone(
+    own: ModelServer, elsewhere: Elsewhere, home: Path
+) -> None:
+    with _setup() as window:
+        _answer(window, (MODEL, f"http://{own.address}/v1"), (f"Key for {own.address}; {ITS_KEY}", KEY))
+        _answer(window, ("Which of its models?", "mine-larg"))
+        said = window.see("Which of its models?", times=2)
+        assert "does not know the model (404)" in said and "/model" not in said
+        window.type("mine-large")
+        _answer(window, *THE_REST)
+        assert window.end() == 0
+    _is_kept(home, own, "mine-large")
 
 
 def test_an_address_where_a_models_name_is_asked_for(elsewhere: Elsewhere, home: Path) -> None:

@@ -179,6 +179,31 @@ def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
     play(scene())
 
 
+def test_the_choices_of_a_question_are_on_a_small_screen_too(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit(size=(40, 14)) as person:
+            await person.say("delete the folder old")
+            shown = await person.see("[d] Deny")
+            assert "[t] " in shown and "rm -r old" in shown
+
+    play(scene())
+
+
+def test_each_conversation_of_the_list_is_one_line_in_a_narrow_window(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit(size=(46, 24)) as person:
+            await person.say("over the hills and far away, and back again")
+            await person.until(lambda screen: "to see a retry" in screen, "answered")
+            await person.ready()
+            await person.press("ctrl+r")
+            shown = await person.until(lambda screen: "terminal" in _box(screen), "the list")
+            listed = [line for line in _box(shown).splitlines() if "│" in line]
+            mine = next(at for at, line in enumerate(listed) if "over the hills" in line)
+            assert "terminal" in listed[mine] and "me" not in listed[mine + 1]
+
+    play(scene())
+
+
 def _at(lines: list[str], words: str) -> int:
     return next(at for at, line in enumerate(lines) if words in line)
 

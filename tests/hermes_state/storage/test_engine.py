@@ -487,6 +487,14 @@ class TestTheFile:
         with pytest.raises(Exception, match="sqlite:///PATH or postgresql://"):
             SessionDB.connect("mysql://somewhere/db")
 
+    def test_an_address_that_depends_on_the_working_folder_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(Exception, match="does not name a whole path"):
+            SessionDB.connect("sqlite:///hermes.db")
+        assert not list(tmp_path.glob("hermes.db*"))
+
     def test_a_missing_log_is_saved_and_a_replaced_one_is_reported(self, home: Path) -> None:
         db = SessionDB()
         db.create_session("s", "cli")

@@ -29,11 +29,11 @@ _POLL_SECONDS = 10
 _LISTEN_SECONDS = 3  # another program that asks for the same messages comes back within that
 
 
-class MeetingFailed(HermesError):
+class BotSetupFailed(HermesError):
     """Telegram could not be set up."""
 
 
-class UnknownToken(MeetingFailed):
+class UnknownToken(BotSetupFailed):
     """Telegram does not know this token."""
 
     default_hint = "Copy it from @BotFather again: /mybots, API Token."
@@ -56,25 +56,25 @@ class Owner:
     username: str
 
 
-async def look(token: str, extra: Mapping[str, Any]) -> Bot:
-    """The bot that this token belongs to. Raises `MeetingFailed`."""
-    async with _line(token, extra) as line:
-        me = await line.bot.get_me()
-        hook = await line.bot.get_webhook_info()
+async def find_bot(token: str, extra: Mapping[str, Any]) -> Bot:
+    """The bot that this token belongs to. Raises `BotSetupFailed`."""
+    async with _client(token, extra) as client:
+        me = await client.bot.get_me()
+        hook = await client.bot.get_webhook_info()
     return Bot(me.id, me.username or "", me.full_name, hook.url or "")
 
 
 async def listen(token: str, extra: Mapping[str, Any], *, seconds: int) -> None:
-    """Ask for messages for a moment, and acknowledge none. Raises `MeetingFailed` when another program asks as well."""
-    async with _line(token, extra) as line:
-        await line.updates(offset=None, seconds=seconds, kinds=updates.ALLOWED)
+    """Ask for messages for a moment, and acknowledge none. Raises `BotSetupFailed` when another program does, too."""
+    async with _client(token, extra) as client:
+        await client.updates(offset=None, seconds=seconds, kinds=updates.ALLOWED)
 
 
 async def probe(config: PlatformConfig, running: bool) -> str:
     """For the doctor: who the bot is, and that nobody else gets its messages. Raises an error of ours."""
     token, setup = config.token or "", f"hermes gateway setup {config.name or 'telegram'}"
     try:
-        bot = await look(token, config.extra)
+        bot = await find_bot(token, config.extra)
         if not bot.webhook and not running:
             await listen(token, config.extra, seconds=_LISTEN_SECONDS)
     except UnknownToken as error:
@@ -86,32 +86,32 @@ async def probe(config: PlatformConfig, running: bool) -> str:
 
 
 async def remove_webhook(token: str, extra: Mapping[str, Any]) -> None:
-    async with _line(token, extra) as line:
-        await line.bot.delete_webhook(drop_pending_updates=False)
+    async with _client(token, extra) as client:
+        await client.bot.delete_webhook(drop_pending_updates=False)
 
 
 async def meet_owner(
     token: str, extra: Mapping[str, Any], *, code: str, seconds: float, name: str = "telegram"
 ) -> Owner | None:
-    """Wait until somebody sends `/start CODE` in private; None when nobody does in time. Raises `MeetingFailed`."""
+    """Wait until somebody sends `/start CODE` in private; None when nobody does in time. Raises `BotSetupFailed`."""
     deadline = time.monotonic() + seconds
     wrong: set[int] = set()
-    async with _line(token, extra) as line:
+    async with _client(token, extra) as client:
         while (left := deadline - time.monotonic()) > 0:
-            found = await line.updates(offset=None, seconds=min(_POLL_SECONDS, int(left) + 1), kinds=updates.ALLOWED)
+            found = await client.updates(offset=None, seconds=min(_POLL_SECONDS, int(left) + 1), kinds=updates.ALLOWED)
             for place, update in enumerate(found):
                 sent, number = _code(update)
                 if sent is None:
                     continue
                 if hmac.compare_digest(sent.upper().encode(), code.encode()):
                     if place == 0:  # nothing of anybody else's lies before it
-                        await line.updates(offset=number + 1, seconds=0, kinds=updates.ALLOWED)
-                    return await _greeted(line, update["message"])
+                        await client.updates(offset=number + 1, seconds=0, kinds=updates.ALLOWED)
+                    return await _greeted(client, update["message"])
                 wrong.add(number)
             if len(wrong) >= _WRONG_CODES:
-                raise MeetingFailed("too many wrong codes were sent to the bot", hint="Start again to get a new code.")
+                raise BotSetupFailed("too many wrong codes were sent to the bot", hint="Start again to get a new code.")
             if len(found) >= _BATCH:
-                raise MeetingFailed(
+                raise BotSetupFailed(
                     "so many messages wait for this bot that yours could not be found",
                     hint=f"Run the gateway, write to the bot, then: hermes pairing approve {name} CODE --owner",
                 )
@@ -138,34 +138,35 @@ def _code(update: Any) -> tuple[str | None, int]:
     return (found[1] if found and "forward_origin" not in message else None), number
 
 
-async def _greeted(line: BotClient, message: Mapping[str, Any]) -> Owner:
+async def _greeted(client: BotClient, message: Mapping[str, Any]) -> Owner:
     from telegram.error import TelegramError
 
     sender = message["from"]
     name = " ".join(str(sender.get(key) or "") for key in ("first_name", "last_name")).strip()
     owner = Owner(str(sender["id"]), str(message["chat"]["id"]), name, str(sender.get("username") or ""))
+    welcome = "That is you: this machine's owner. Write to me when I am running."
     try:
-        await line.bot.send_message(owner.chat_id, "That is you: this machine's owner. Write to me when I am running.")
+        await client.bot.send_message(owner.chat_id, welcome)
     except TelegramError as error:
-        raise MeetingFailed(f"the bot cannot write to you: {errors.said(error, line.token)}") from None
+        raise BotSetupFailed(f"the bot cannot write to you: {errors.said(error, client.token)}") from None
     return owner
 
 
 @asynccontextmanager
-async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[BotClient]:
-    """An open line on which every error of Telegram's is one of ours."""
+async def _client(token: str, extra: Mapping[str, Any]) -> AsyncIterator[BotClient]:
+    """A client whose errors are ours."""
     from telegram.error import Conflict, InvalidToken, TelegramError
 
-    line = await BotClient.open(token, extra)
+    client = await BotClient.open(token, extra)
     try:
-        yield line
+        yield client
     except InvalidToken:
         raise UnknownToken from None
     except Conflict:
-        raise MeetingFailed(
+        raise BotSetupFailed(
             "another program asks for this bot's messages", hint="Stop it (hermes gateway stop), then set up again."
         ) from None
     except TelegramError as error:
-        raise MeetingFailed(errors.unreachable(error, line)) from None
+        raise BotSetupFailed(errors.unreachable(error, client)) from None
     finally:
-        await line.close()
+        await client.close()

@@ -41,19 +41,19 @@ async def web_extract(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         got = found[url]
         if isinstance(got, HermesError):
             # By number: an address that was not fetched must not come to stand among other people's words.
-            parts.append(f"[address {number} was not read: {_nameless(got, url)}]")
+            parts.append(f"[address {number} was not read: {_without_address(got, url)}]")
         else:
             parts.append(_shown(got, offset, room, ctx))
     pages = [page for page in found.values() if not isinstance(page, HermesError)]
     first = found[urls[0]]
-    failed = f"{urls[0]}: {_nameless(first, urls[0])}" if isinstance(first, HermesError) else ""
+    failed = f"{urls[0]}: {_without_address(first, urls[0])}" if isinstance(first, HermesError) else ""
     return ToolResult(
         "\n\n".join(parts), is_error=not pages, source=", ".join(page.url for page in pages),
         shown=", ".join(brief(page.title or page.url, 60) for page in pages) or brief(failed, 100),
     )  # fmt: skip
 
 
-def _nameless(error: HermesError, url: str) -> str:
+def _without_address(error: HermesError, url: str) -> str:
     return error.one_line().replace(repr(url.strip()), "it").replace(url, "it")
 
 
