@@ -93,7 +93,7 @@ def test_a_model_that_is_down_is_told_once_and_the_message_has_its_outcome(gatew
 def test_an_answer_that_was_cut_off_says_so(gateway: Start, finish: str, told: str) -> None:
     async def go() -> None:
         cut_call = call("todo", '{"todos": [{"id"')
-        steps = [say("Half of i", finish=finish)]
+        steps = [say("Half of i", finish=finish), say(finish=finish)]
         if finish == "length":
             steps += [say("I look.", calls=[cut_call], finish=finish), say(calls=[cut_call], finish=finish)]
         with ScriptedModel(*steps) as model:
