@@ -209,7 +209,7 @@ class LaneWorker:
         if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=account)
             return
-        running = RunningTurn(lane.route, source, None, left=turn.id)
+        running = RunningTurn(lane.route, source, None, left=turn.id, left_rows=rows)
         if rows:
             running.person_id, running.own = rows[-1].person_id, own_of(rows[-1])
         with lane.occupied(running):

@@ -20,7 +20,7 @@ from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.scripted.model import ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 HOUR = 3_600.0
 
@@ -191,6 +191,30 @@ def test_a_turn_left_behind_comes_before_what_waits(gateway: Start, db: SessionD
             assert there.outcomes() == {"in-1": "answered", "m2": "answered", "m3": "answered"}
             turn = db.turns.get(lost.turn_id)
             assert turn is not None and (turn.state, turn.attempt) == ("done", 2)
+
+    asyncio.run(go())
+
+
+def test_an_edit_of_a_message_whose_turn_is_recovered_is_read(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("hello"), say("never", hold=hold), say("to the new text")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            async with gateway(model) as there:
+                await hold.reached()
+                await there.chat.say("second, better", message_id="m2", version=1, at=clock())
+                await there.quiet()
+            assert there.outcomes() == {"in-1": "answered", "m2": "dropped", "m2.1": "answered"}
+            assert answers(there) == ["to the new text"]
+            assert user_texts(db) == ["first", "second", "second, better"]
 
     asyncio.run(go())
 
