@@ -122,7 +122,7 @@ class NetworkFilesystem(StateError):
 
 
 class WriteLost(StateError):
-    """The write-ahead log was removed while the database was open; the last write was not stored."""
+    """The database file or its write-ahead log was replaced while it was open; the last write was not stored."""
 
 
 class OutcomeUnknown(StateError):

@@ -205,16 +205,19 @@ class Lanes:
 
     def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
         """Handle an edit: it replaces the waiting message, restarts the turn that reads it, or is only recorded."""
-        lane, new = self._lane(row), Waiting(row.id, row, watcher)
+        lane, new, turn = self._lane(row), Waiting(row.id, row, watcher), self._lane(row).at_work
         for at, one in enumerate(lane.waiting):
+            if one.id == before.id and turn is not None and self._commands.kind(row) == "now":
+                del lane.waiting[at]
+                self._pass(lane, row, watcher)  # it is /stop now, and does not wait for what it stops
+                return
             if one.id == before.id:
                 lane.waiting[at] = new
                 return
-        turn = lane.at_work
         read = turn is not None and any(one.id == before.id for one in turn.rows)
         if read and before.state == "queued":
             lane.waiting.appendleft(new)  # the turn was about to open, and will not, without the old version
-        elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]):
+        elif turn is not None and any(_rewrites(row, one) for one in turn.rows or turn.left_rows):
             lane.waiting.appendleft(new)  # it has the position of the message that it replaces
             turn.interrupt("the message was edited", reason="the message was edited")
         elif before.state == "queued" and is_stale(

@@ -209,7 +209,7 @@ class LaneWorker:
         if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=account)
             return
-        running = RunningTurn(lane.route, source, None, left=turn.id)
+        running = RunningTurn(lane.route, source, None, left=turn.id, left_rows=rows)
         if rows:
             running.person_id, running.own = rows[-1].person_id, own_of(rows[-1])
         with lane.occupied(running):
@@ -218,16 +218,20 @@ class LaneWorker:
         lane.take_back_steered()
 
     async def _resume(self, running: RunningTurn, turn: Turn) -> None:
-        """Run the turn to its end if possible; `Lanes.recover` finds a turn that is still open."""
+        """Run the turn to its end if possible; `Lanes.recover` finds a turn that is still open. A turn that was stopped
+        before it continued is ended here, or it would be found again."""
         while not running.stopped:
             try:
                 await self._attempt(running, lambda: self._turns.resume(running, turn))
                 return
+            except Stopped:
+                break
             except Exception as error:  # noqa: BLE001 - the error boundary of a lane
                 if not await self._try_again(error, running):
                     if turn.id in self.waited_for and not isinstance(error, StateError):
                         await self._backlog.forgo(turn, "it could not be recovered; its chat was told")
                     return
+        await self._backlog.forgo(turn, "stopped before it continued")
 
     # -- errors of a turn ----------------------------------------------------------------------------------
 

@@ -202,9 +202,9 @@ class Deliverer:
         self._live: dict[str, Draft] = {}
         self._behind: set[tuple[str, str, str]] = set()
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
-        self._in_hand: set[tuple[int, int]] = set()
+        self._in_hand: set[tuple[str, int]] = set()
         """Attempts from their start until their outcome is stored."""
-        self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
+        self._settled: Recent[tuple[str, int], None] = Recent(_REMEMBERED)
         """The latest attempts whose outcome is stored, for callers that come late with such an item."""
         self._deliveries, self._others = BackgroundTasks(), BackgroundTasks()
         self.background = self._others.start
@@ -369,7 +369,7 @@ class Deliverer:
         )
         for item in ours:
             if not self._known(item):
-                self._in_hand.add((item.id, item.attempts))
+                self._in_hand.add(_attempt(item))
                 self.background(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
@@ -397,14 +397,14 @@ class Deliverer:
         """Start the delivery of an item, once for each attempt."""
         if self._known(item):
             return None
-        self._in_hand.add((item.id, item.attempts))
+        self._in_hand.add(_attempt(item))
         task = self._deliveries.start(self._deliver(item), name=f"delivery {item.id}")
         self._reach.begun(item.platform)
         task.add_done_callback(lambda _: self._ended(item))
         return task
 
     def _known(self, item: OutboxItem) -> bool:
-        attempt = (item.id, item.attempts)
+        attempt = _attempt(item)
         return attempt in self._in_hand or attempt in self._settled
 
     def _ended(self, item: OutboxItem) -> None:
@@ -481,8 +481,8 @@ class Deliverer:
         closed = await written(
             self._db, record(self._db, item, verdict), what=what, trace_id=item.trace_id, patience=_PATIENCE
         )
-        self._in_hand.discard((item.id, item.attempts))
-        self._settled[item.id, item.attempts] = None
+        self._in_hand.discard(_attempt(item))
+        self._settled[_attempt(item)] = None
         self._reported(item, verdict, closed)
 
     def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
@@ -492,6 +492,11 @@ class Deliverer:
             if state not in ("later", "again", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
+
+
+def _attempt(item: OutboxItem) -> tuple[str, int]:
+    """Names an attempt; by the trace, because in a database that was restored meanwhile row numbers begin anew."""
+    return f"{item.trace_id}:{item.id}", item.attempts
 
 
 def _chat(item: OutboxItem) -> tuple[str, str, str]:

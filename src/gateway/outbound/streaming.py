@@ -31,7 +31,7 @@ from hermes_config import accounts
 from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
-from hermes_state.storage.writer import queued
+from hermes_state.storage.writer import look, queued
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem, answer_key
 from hermes_state.turns.turns import Work
 
@@ -464,8 +464,13 @@ class ChatStream:
             self._draft.changed()
 
     async def _leave(self, draft: Draft, said: str) -> None:
-        """The turn has no answer: keep the shown text, without the cursor."""
+        """The turn has no answer: keep the shown text, without the cursor. Of what a dead process showed nobody knows
+        the text, so that is deleted."""
         standing = await draft.settle()
+        if standing is None:
+            db = self._services.db
+            item = await look(db, db.outbox.find, self._key)
+            standing = DeliveryProgress.of(item) if item is not None and item.state == "dropped" else None
         if standing is None or not standing.ids:
             return
         chat, seconds = self._chat["chat_id"], self._services.db.limits.send_seconds

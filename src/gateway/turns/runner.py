@@ -115,6 +115,8 @@ class TurnRunner:
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
+            if running.stopped:
+                raise Stopped
             _only_one(agent)
             shown = await self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)

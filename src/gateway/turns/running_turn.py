@@ -92,6 +92,8 @@ class RunningTurn:
     work: Work | None = None
     left: TurnId | None = None
     """The turn of a dead process that this one recovers."""
+    left_rows: tuple[InboxRow, ...] = ()
+    """The messages of that turn, which has claimed them."""
     task: asyncio.Task[Any] | None = None
     tries: int = 0
     """How often it could not run and was put off."""

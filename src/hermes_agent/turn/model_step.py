@@ -39,6 +39,11 @@ _log = logging.getLogger("hermes.agent")
 # Errors that another endpoint may avoid. An invalid request is invalid everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
+_CUT = {
+    "length": "The model reached its output limit, so this answer is cut off. Say “go on” for the rest.",
+    "content_filter": "The provider's content filter cut this answer off.",
+}
+"""Finish reason of an answer that is not whole → what the person is told."""
 _SUMMARISER = (
     "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
 )
@@ -183,10 +188,14 @@ class ModelSteps:
         self._sent.cost = cost
         self.spent.add_call(endpoint, reply.usage, cost)
         self.notify(*reservation.notices)
-        if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:
+        if reply.tool_calls or reply.finish_reason not in _CUT:
+            return reply
+        if reservation.cut and reply.finish_reason == "length":
             said = f"({reservation.cut})"
             self._show_delta(Delta("text", f"\n\n{said}" if reply.content else said))
-            reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
+            return replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
+        if reply.content:
+            self.notify(_CUT[reply.finish_reason])
         return reply
 
     def _kept(self, endpoint: Endpoint, body: Body) -> Reply | None:

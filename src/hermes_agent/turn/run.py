@@ -39,7 +39,11 @@ _SAME_CALLS = 10
 _UNSURE = 3
 """A turn that ran beside other suspects each time is given up after so many times `limits.turn_attempts` deaths."""
 NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
-_ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
+_NO_TEXT = {
+    "length": "The model reached its output limit before it had answered. Raise model.max_tokens, or ask for less.",
+    "content_filter": "The provider's content filter refused to answer. Say it differently, or choose another model.",
+}
+"""Finish reason → what is said instead of an answer; asking again would bring the same."""
 
 
 # -- entry points: run, recover, compress -------------------------------------------------------------------------
@@ -204,8 +208,8 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
             if text:
                 return await _answered(turn, reply, text, step)
             empty += 1
-            if empty > _EMPTY_TRIES or reply.finish_reason == "length":
-                said = _ALL_THOUGHT if reply.finish_reason == "length" else NO_ANSWER
+            if empty > _EMPTY_TRIES or reply.finish_reason in _NO_TEXT:
+                said = _NO_TEXT.get(reply.finish_reason, NO_ANSWER)
                 return await _end(turn, said, "empty_response_exhausted", step, error=said)
             continue
         calls = [messages.inner_call(call) for call in reply.tool_calls]

@@ -58,19 +58,24 @@ class SqliteEngine(WritingEngine):
         self._log_lost = False
         """The log that our connections have open is no longer the file's log, and could not be checkpointed."""
         self._conn: SqliteConnection | None = None
-        self._guard = sqlite_log.WalGuard(f"{path}-wal")
+        self._guard = sqlite_log.FileGuard(path)
         self._wal_bound = self._limits.wal_bytes * 3 // 4
         self._stuck_at: int | None = None
         """How many pages of the log had moved when the last wait for its readers failed."""
+        self._opened = False
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
+        self._opened = True
 
     def _no_readers(self) -> Readers:
         return Readers(self._connect_reader, most=self._limits.reader_connections)
 
     def _connect_writer(self) -> SqliteConnection:
         self._check_renewed()
-        return writing(self.path, synchronous=self._synchronous, wal_bound=self._wal_bound, limits=self._limits)
+        return writing(
+            self.path, synchronous=self._synchronous, wal_bound=self._wal_bound, limits=self._limits,
+            create=not self._opened,
+        )  # fmt: skip
 
     def _connect_reader(self) -> SqliteConnection:
         self._check_renewed()
@@ -181,20 +186,27 @@ class SqliteEngine(WritingEngine):
                 self._stuck_at = None if waited else raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
 
     def _recover_log(self, raw: apsw.Connection) -> None:
-        """The log file was removed. Ours is still complete: checkpoint it, if no other file has replaced it."""
+        """A file was removed or replaced. A missing log is no loss: ours is complete, and is checkpointed into the
+        database, unless that is another file now. Its old log would damage it, so that is emptied first."""
         with self._readers.replaced():
-            saved = self._save_log(raw)
+            replaced = self._guard.database_replaced
+            saved = not replaced and self._save_log(raw)
             if not saved:
-                self._readers.wait()
-                saved = self._save_log(raw)  # perhaps a read prevented the checkpoint
+                self._readers.wait()  # a read may prevent the checkpoint
+            if replaced:
+                with contextlib.suppress(apsw.Error):
+                    truncate_log(raw, 0)
+            elif not saved:
+                saved = self._save_log(raw)
             self._log_lost = not saved
             self._conn = None
             discard(raw)
-            self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
+            self._guard = sqlite_log.FileGuard(self.path)
         if not saved:
+            what = "the database file" if replaced else "the write-ahead log"
             raise WriteLost(
-                "the write-ahead log was removed or replaced while Hermes ran; the last write was not stored",
-                where=f"{self.path}-wal",
+                f"{what} was removed or replaced while Hermes ran; the last write was not stored",
+                where=str(self.path) if replaced else f"{self.path}-wal",
                 hint="Nothing else may delete or restore that file while Hermes runs; run `hermes state check`.",
             )
 
@@ -242,7 +254,7 @@ class SqliteEngine(WritingEngine):
     def forget_parent(self) -> None:
         self._abandon(self._conn, *self._readers.all())
         self._conn, self._readers = None, self._no_readers()
-        self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
+        self._guard = sqlite_log.FileGuard(self.path)
 
 
 class SqliteConnection:
@@ -284,9 +296,9 @@ class SqliteConnection:
         return self.raw.last_insert_rowid()
 
 
-def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits) -> SqliteConnection:
-    """The connection of a process's one writer; creates the file if it does not exist."""
-    raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits, create: bool) -> SqliteConnection:
+    """The connection of a process's one writer. `create`: create the file if it does not exist."""
+    raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0))
     try:
         # SQLite itself may wait until our first write: another process may lock the file while it opens or closes it.
         raw.set_busy_timeout(limits.write_wait_ms)

@@ -1,9 +1,9 @@
-"""Check that the write-ahead log is still the file we write to.
+"""Check that the database and its write-ahead log are still the files we write to.
 
-If somebody removes or replaces `state.db-wal` under an open connection, SQLite keeps writing to a file without a name:
-commits succeed and are lost. So after each commit, before it is acknowledged, this module asks the kernel for the
-path's inode and size. `statx` answers these two from memory; a full `stat` makes the file system update times too and
-costs a third of the throughput.
+If somebody removes or replaces `state.db` or `state.db-wal` under an open connection, SQLite keeps writing to a file
+without a name: commits succeed and are lost. So after each commit, before it is acknowledged, this module asks the
+kernel for the inodes of both paths and the log's size. `statx` answers these from memory; a full `stat` makes the file
+system update times too and costs a third of the throughput.
 """
 
 from __future__ import annotations
@@ -23,31 +23,40 @@ if TYPE_CHECKING:
     from hermes_state.storage.sqlite import SqliteConnection
 
 
-class WalGuard:
-    """Remembers the inode of one -wal file.
+class FileGuard:
+    """Remembers the inodes of a database file and its -wal file.
 
-    `arm` is called inside the first transaction of a connection, when SQLite has the log open; from then on a commit is
-    good only while the path leads to that file. Each check also stores the log's `size`, at no extra cost.
+    `arm` is called inside the first transaction of a connection, when SQLite has both open; from then on a commit is
+    good only while the paths lead to these files. Each check also stores the log's `size`, at no extra cost.
     """
 
-    __slots__ = ("_expected", "_path", "_read", "size")
+    __slots__ = ("_database", "_log", "_path", "_read_database", "_read_log", "size")
 
-    def __init__(self, wal_path: str) -> None:
-        self._path = wal_path
-        self._expected: int | None = None
-        self._read: Reader
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._database: int | None = None
+        self._log: int | None = None
+        self._read_database: Reader
+        self._read_log: Reader
         self.size = 0
 
     def arm(self) -> None:
-        if self._expected is None:
-            self._read = _reader(self._path)  # not sooner: a command that only reads needs none
-            self._expected, self.size = self._read()
+        if self._log is None:
+            # not sooner: a command that only reads needs none
+            self._read_database, self._read_log = _reader(self._path), _reader(f"{self._path}-wal")
+            self._database, _ = self._read_database()
+            self._log, self.size = self._read_log()
 
     def intact(self) -> bool:
-        if self._expected is None:
+        if self._log is None or self._database is None:
             return False
-        inode, self.size = self._read()
-        return inode == self._expected
+        inode, self.size = self._read_log()
+        return inode == self._log and not self.database_replaced
+
+    @property
+    def database_replaced(self) -> bool:
+        """Whether the path of the database no longer leads to the file that is open."""
+        return self._database is None or self._read_database()[0] != self._database
 
 
 Reader = Callable[[], tuple[int | None, int]]

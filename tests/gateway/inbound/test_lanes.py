@@ -147,6 +147,43 @@ def test_an_album_is_one_turn(gateway: Start) -> None:
     asyncio.run(go())
 
 
+def test_the_new_caption_of_an_album_that_is_being_answered_is_read(gateway: Start) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("never", hold=hold), say("nice")) as model:
+            async with gateway(model) as here:
+                for number, text in enumerate(("look", "", "look closer")):
+                    name = f"{number % 2}.png"
+                    photo = Attachment(ref=name, kind=MessageType.PHOTO, name=name)
+                    here.chat.files[name] = b"\x89PNG\r\n\x1a\n" + b"0" * 64
+                    await here.chat.say(
+                        text, message_id=f"m{number % 2}", version=number // 2, album="a", attachments=(photo,)
+                    )
+                    if number == 1:
+                        await hold.reached()
+                await here.quiet()
+            assert answers(here) == ["nice"]
+            assert here.outcomes() == {"m0": "dropped", "m1": "dropped", "m0.1": "answered"}
+            assert "look closer" in model.requests[1].last_user_text
+
+    asyncio.run(go())
+
+
+def test_a_message_that_becomes_stop_by_an_edit_does_not_wait(gateway: Start) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("never", hold=hold)) as model:
+            async with gateway(model, **QUEUE) as here:
+                await here.chat.say("first", message_id="m1")
+                await hold.reached()
+                await here.chat.say("/stpo", message_id="m2")
+                await here.chat.say("/stop", message_id="m2", version=1)
+                await here.quiet()
+            assert here.outcomes() == {"m1": "dropped", "m2": "superseded", "m2.1": "answered"}
+
+    asyncio.run(go())
+
+
 def test_an_edit_that_changes_nothing_does_not_disturb_the_turn_and_a_later_one_does(gateway: Start) -> None:
     async def go() -> None:
         hold, later = Hold(), Hold()

@@ -12,15 +12,16 @@ from tests.gateway.engine import ROUTE, Start, answers, starter, told, user_text
 from tests.support.processes import GONE
 
 from gateway.inbound import lanes
+from gateway.inbound.recovery import Recovery
 from hermes_agent import process_identity
 from hermes_state import SessionDB
-from hermes_state.ids import PersonId
+from hermes_state.ids import PersonId, SessionKey
 from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.scripted.model import ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 HOUR = 3_600.0
 
@@ -31,13 +32,13 @@ def gateway(db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch) -> Start
     return starter(db, home)
 
 
-def accept(db: SessionDB, text: str, number: int, *, at: float) -> InboxRow:
+def accept(db: SessionDB, text: str, number: int, *, at: float, person: str = "42") -> InboxRow:
     """As a gateway that was lost a moment later had stored it."""
-    source = PretendAdapter().source("42").to_dict()
+    source = PretendAdapter().source(person).to_dict()
     payload = {"text": text, "type": "command" if text.startswith("/") else "text", "source": source, "at": at}
     return db.inbox.accept(
-        platform="telegram", chat_id="42", message_id=f"m{number}", route=ROUTE, payload=payload,
-        person_id=PersonId("owner"),
+        platform="telegram", chat_id=person, message_id=f"m{number}", payload=payload,
+        route=SessionKey(f"agent:main:telegram:dm:{person}"), person_id=PersonId("owner"),
     ).row  # fmt: skip
 
 
@@ -191,6 +192,70 @@ def test_a_turn_left_behind_comes_before_what_waits(gateway: Start, db: SessionD
             assert there.outcomes() == {"in-1": "answered", "m2": "answered", "m3": "answered"}
             turn = db.turns.get(lost.turn_id)
             assert turn is not None and (turn.state, turn.attempt) == ("done", 2)
+
+    asyncio.run(go())
+
+
+def test_an_edit_of_a_message_whose_turn_is_recovered_is_read(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("hello"), say("never", hold=hold), say("to the new text")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            async with gateway(model) as there:
+                await hold.reached()
+                await there.chat.say("second, better", message_id="m2", version=1, at=clock())
+                await there.quiet()
+            assert there.outcomes() == {"in-1": "answered", "m2": "dropped", "m2.1": "answered"}
+            assert answers(there) == ["to the new text"]
+            assert user_texts(db) == ["first", "second", "second, better"]
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_is_stopped_while_it_waits_to_be_recovered_does_not_go_on(
+    gateway: Start, db: SessionDB, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_STOP_SECONDS", 0.1)
+
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("hello"), say("done", hold=hold), say("fresh")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            lost: Any = await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            there = gateway(model, max_concurrent_sessions=1)
+            accept(db, "of somebody else", 3, at=clock(), person="7")
+            abandoned = Recovery.abandoned
+            monkeypatch.setattr(Recovery, "abandoned", lambda self: ())  # the other one takes the only place first
+            async with there:
+                await hold.reached()
+                monkeypatch.setattr(Recovery, "abandoned", abandoned)
+                await there.parts.lanes.recover()
+                await there.until(lambda: there.parts.lanes.busy(ROUTE))
+                await there.chat.say("/stop", message_id="m4", at=clock())
+                await there.until(lambda: any("stopped True" in text for text in there.chat.chat()))
+                hold.release()
+                await there.until(lambda: db.turns.get(lost.turn_id).state == "cancelled")  # type: ignore[union-attr]
+                assert await there.parts.lanes.recover() == 0
+                await there.chat.say("third", message_id="m5", at=clock())
+                await there.quiet()
+            assert there.outcomes()["m2"] == "dropped"
+            assert there.chat.chat("7") == ["done"]
+            assert [text for text in answers(there) if "stopped" not in text] == ["fresh"]
 
     asyncio.run(go())
 

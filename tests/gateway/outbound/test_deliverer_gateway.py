@@ -10,9 +10,12 @@ import pytest
 from tests.gateway.engine import starter
 
 from hermes_cli.main import main
+from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer import sqlite_copy
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, always, say
 
 pytestmark = pytest.mark.slow
 
@@ -62,5 +65,31 @@ def test_hermes_turns_cancel_ends_a_turn_of_a_running_gateway(
         assert all(row.state != "queued" for row in db.inbox.list())
         (ended,) = db.turns.list()
         assert (ended.state, ended.reason) == ("cancelled", "cancelled with hermes turns cancel")
+
+    asyncio.run(story())
+
+
+def test_a_backup_that_takes_the_databases_place_loses_no_later_message(home: Path) -> None:
+    """Nobody should do that while a gateway runs; its row numbers begin anew, where the backup ends."""
+
+    async def story() -> None:
+        db = SessionDB(home / "state.db")
+        async with starter(db, home)(ScriptedModel(always(say("Yes.")))) as gateway:
+            for count in (1, 2):
+                await gateway.chat.say("in the backup" if count == 1 else "after it")
+                await gateway.chat.heard(count)
+                await gateway.quiet()
+                if count == 1:
+                    db.engine.with_writer(lambda raw: sqlite_copy.copy(raw, home / "older.db"))
+            (home / "older.db").replace(home / "state.db")
+            with pytest.raises(WriteLost):  # the platform keeps the message, and the person is told
+                await gateway.chat.say("once more")
+            assert "cannot store" in (await gateway.chat.heard(3))[2].text
+            await gateway.chat.say("once more")
+            await gateway.chat.heard(4)
+            await gateway.quiet()
+            rows = [(row.payload or {})["text"] for row in db.inbox.list()]
+        db.close()
+        assert rows == ["once more", "in the backup"]
 
     asyncio.run(story())

@@ -359,6 +359,25 @@ def test_the_turn_that_is_taken_up_again_edits_the_same_message(quick: Services)
     run(story())
 
 
+def test_a_turn_that_is_stopped_after_a_crash_leaves_no_cursor(quick: Services) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter(edits=True)
+        async with chatting(quick, adapter) as before:
+            work = before.begin()
+            await _crash(before, work, STORY[0])
+        assert "▉" in adapter.chat()[0]
+        reborn = replace(quick, holder=f"{quick.holder}x")
+        async with chatting(reborn, adapter) as chat:
+            shown = _with_lease(chat, before).projection()
+            shown.began(chat.resume(work))
+            assert chat.lease is not None
+            quick.db.turns.cancel(work.turn.id, fence=chat.lease.fence, reason="stopped")
+            shown.ended({"outbox_item": None})
+        assert adapter.chat() == []
+
+    run(story())
+
+
 def test_an_answer_that_was_committed_and_not_sent_is_edited_into_the_same_message(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)

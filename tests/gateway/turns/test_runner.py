@@ -18,7 +18,7 @@ from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.errors import StoreFull
 from hermes_state.turns.inbox import Inbox
-from hermes_testing.scripted.model import ScriptedModel, always, fail, overflow, say
+from hermes_testing.scripted.model import ScriptedModel, always, call, fail, overflow, say
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +85,25 @@ def test_a_model_that_is_down_is_told_once_and_the_message_has_its_outcome(gatew
             first, second = here.chat.chat()
             assert "/retry" in first and second == "better now"
             assert here.outcomes() == {"in-1": "error", "in-2": "answered"}
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("finish", "told"), [("length", "output limit"), ("content_filter", "content filter")])
+def test_an_answer_that_was_cut_off_says_so(gateway: Start, finish: str, told: str) -> None:
+    async def go() -> None:
+        cut_call = call("todo", '{"todos": [{"id"')
+        steps = [say("Half of i", finish=finish), say(finish=finish)]
+        if finish == "length":
+            steps += [say("I look.", calls=[cut_call], finish=finish), say(calls=[cut_call], finish=finish)]
+        with ScriptedModel(*steps) as model:
+            async with gateway(model) as here:
+                for number in range(len(steps)):
+                    await here.chat.say(f"question {number}")
+                    await here.quiet()
+        said = here.chat.chat()
+        assert said[0].startswith("Half of i\n\n(") and all(told in text for text in said)
+        assert len(said) == len(steps), "a call that did not come whole ends the turn with words about that"
 
     asyncio.run(go())
 

@@ -28,6 +28,7 @@ from hermes_state.storage import writer as writers
 from hermes_state.storage.base import Connection
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import NeedsOwnTransaction, QueuedWrite
+from hermes_state.transfer import sqlite_copy
 
 pytestmark = pytest.mark.slow
 
@@ -508,6 +509,32 @@ class TestTheFile:
         with pytest.raises(errors.WriteLost):
             db.append_message("s", "user", "into nothing")
         db.close()
+
+    @pytest.mark.parametrize("without_log", [False, True])
+    def test_a_write_beside_a_restored_file_is_reported_and_the_next_one_goes_there(
+        self, home: Path, without_log: bool
+    ) -> None:
+        db = SessionDB()
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "in the backup")
+        db.engine.with_writer(lambda raw: sqlite_copy.copy(raw, home / "older.db"))
+        db.append_message("s", "user", "later")
+        if without_log:
+            (home / "state.db-wal").unlink()
+        (home / "older.db").replace(home / "state.db")
+        with pytest.raises(errors.WriteLost, match="the database file was removed or replaced"):
+            db.append_message("s", "user", "into a file without a name")
+        db.append_message("s", "user", "into the restored file")
+        db.close()
+        again = SessionDB()
+        assert [m["content"] for m in again.get_messages("s")] == ["in the backup", "into the restored file"]
+        assert again.engine.read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
+        (home / "state.db").unlink()
+        with pytest.raises(errors.WriteLost):
+            again.append_message("s", "user", "into a file without a name")
+        with pytest.raises(errors.StoreUnavailable):
+            again.append_message("s", "user", "there is no file")
+        again.close()
 
     @pytest.mark.parametrize("snapshot", [False, True])
     def test_a_read_under_way_when_the_log_goes_missing_harms_neither_log_nor_later_reads(

@@ -149,6 +149,8 @@ class TelegramAdapter(BasePlatformAdapter):
             if isinstance(query := update.get("callback_query"), dict):
                 self._start_toast(query, "This button does not work any more.")
             return
+        if event.timestamp is not None and self._poller is not None:
+            event.timestamp = self._poller.sent_at(event.timestamp)
         receipt = await self.receive(event, cursor=cursor)
         if event.answer is not None:
             self._start_toast(event.raw_message, _TOASTS.get(receipt.state, ""))

@@ -9,6 +9,9 @@ The offset is a durable cursor: it is stored in the transaction that stores the 
 process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number
 after a week without updates, and would forget everything below an offset that is too high.
 
+A message was sent after the moment when Telegram had nothing more for us, whatever the clock of this machine says about
+its date: so a clock that is hours ahead makes no message old.
+
 Only a refused token ends the polling. When the network is down, the next try comes after a pause of up to 15 seconds.
 When another program polls with the same token, the error says so, and polling goes on when that program has stopped.
 """
@@ -21,6 +24,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Health, pause_after
@@ -39,6 +43,10 @@ LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
 NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
 _OLDEST_OFFSET = 5 * 86_400.0
+_AT_ONCE = 100
+"""Updates in one answer at most (`BotClient.updates`); with fewer there are no more."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that nobody sets, and that goes on while the machine sleeps."""
 
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
 NOT_TAKEN = "messages are not taken from Telegram: {}"
@@ -63,6 +71,8 @@ class Poller:
         self._seconds = seconds
         self._offset: int | None = None
         self._failures = 0
+        self._nothing_at: float | None = None
+        """A time (`_CLOCK`) at which Telegram had nothing that is not taken by now."""
         self._not_taken = ""
         """Why a message was not taken the last time, for the operator."""
         self.health = Health(problem="not connected yet")
@@ -71,6 +81,7 @@ class Poller:
         """Poll until cancelled, or until Telegram refuses the token."""
         self._offset = await self._stored_offset()
         while True:
+            asked = time.clock_gettime(_CLOCK)
             try:
                 # After trouble the first answer is not waited for: it is the evidence that all is well again.
                 seconds = 0 if self.health.problem else self._seconds
@@ -84,10 +95,19 @@ class Poller:
             if not found:
                 # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
                 self._offset = None
-            self._failures = 0 if await self._take_all(found) else self._failures + 1
+            taken = await self._take_all(found)
+            self._failures = 0 if taken else self._failures + 1
+            if taken and len(found) < _AT_ONCE:
+                self._nothing_at = asked
             self.health = replace(self.health, problem=self._not_taken)
             if self._failures:  # the store is away, which costs a try next to nothing
                 await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
+
+    def sent_at(self, said: datetime) -> datetime:
+        """When a message that just came was sent, by this machine's clock; `said` is Telegram's date."""
+        if self._nothing_at is None:
+            return said
+        return max(said, datetime.now(UTC) - timedelta(seconds=time.clock_gettime(_CLOCK) - self._nothing_at))
 
     async def _stored_offset(self) -> int | None:
         try:

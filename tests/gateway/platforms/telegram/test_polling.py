@@ -44,6 +44,24 @@ def test_a_message_arrives_and_is_acknowledged(telegram: FakeTelegram, connected
     asyncio.run(run())
 
 
+def test_a_clock_that_is_hours_ahead_makes_no_new_message_old(telegram: FakeTelegram, connected: Connected) -> None:
+    """Of what waited before the first question nobody knows; a later message was sent after that question."""
+
+    async def run() -> None:
+        telegram.world.now = lambda: time.time() - 7_200
+        ada = telegram.person("ada")
+        ada.say("sent long ago, or by another clock")
+        async with connected() as (_, inbox):
+            for text in ("now", "now again"):
+                await telegram.wait_async(lambda: telegram.facts()["pending"] == 0, "the acknowledgement")
+                ada.say(text)
+                await telegram.wait_async(lambda text=text: inbox.texts[-1:] == [text], text)
+        ages = [time.time() - event.timestamp.timestamp() for event in inbox.events]
+        assert ages[0] > 7_000 and all(0 <= age < 60 for age in ages[1:])
+
+    asyncio.run(run())
+
+
 class Dying(Inbox):
     """Stores a message and its place, and never returns: as a process that is killed right after the commit."""
 
