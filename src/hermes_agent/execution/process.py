@@ -21,6 +21,8 @@ from typing import Any
 from hermes_cli import plugins
 
 _CHUNK = 65_536
+_CHUNKS = 16
+"""Read at once: as much as a pipe holds. However fast a command prints, other conversations have their turn between."""
 _PLUGIN_END_SECONDS = 10.0
 
 
@@ -110,7 +112,7 @@ class ChildProcess:
                 self._close_pipe()
 
     def _read(self) -> None:
-        while self._pipe >= 0:
+        for _ in range(_CHUNKS):
             try:
                 data = os.read(self._pipe, _CHUNK)
             except BlockingIOError:
