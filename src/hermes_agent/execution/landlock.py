@@ -23,7 +23,8 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
 _CAPSET = {"x86_64": 126, "aarch64": 91}
-_NEW_NETWORK = 0x40000000
+_NEW_NETWORK, _NEW_MOUNTS = 0x40000000, 0x00020000
+_MS_READ_ONLY, _MS_REMOUNT, _MS_BIND, _MS_RECURSIVE, _MS_SLAVE = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 19
 _OPENAT2, _AT_FDCWD, _O_PATH, _NO_LINKS = 437, -100, 0o10000000, 0x06
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
@@ -133,6 +134,15 @@ def adopt_orphans() -> None:
 def leave_network() -> None:
     """Enter a new, empty network namespace."""
     _checked(_libc.unshare(_NEW_NETWORK), "network")
+
+
+def make_devices_read_only() -> None:
+    """Enter mounts of our own, in which nobody can change the modes and times of devices."""
+    _checked(_libc.unshare(_NEW_MOUNTS), "mounts")
+    _checked(_libc.mount(b"none", b"/", None, _MS_RECURSIVE | _MS_SLAVE, None), "mounts")
+    for device in map(os.fsencode, filter(os.path.exists, (*_DEVICES, "/dev/tty"))):
+        _checked(_libc.mount(device, device, None, _MS_BIND, None), "devices")
+        _checked(_libc.mount(b"none", device, None, _MS_BIND | _MS_REMOUNT | _MS_READ_ONLY, None), "devices")
 
 
 def _checked(result: int, what: str) -> int:
