@@ -348,6 +348,7 @@ class Executor:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # users of an archive do not exist inside
         request: dict[str, Any] = {
             "sandbox": found.sandbox, "limits": self._bounds(), "rlimits": self._rlimits(),
+            "disks": [str(folder) for folder in folders],
         }  # fmt: skip
         if found.sandbox == "bubblewrap":
             environ |= {"TMPDIR": "/tmp", "HOME": str(user_home)}
@@ -361,12 +362,13 @@ class Executor:
             }  # fmt: skip
         else:
             request |= self._landlocked(seen, command, opening, environ)
+            request["disks"].append(request["scratch"])
         request["environ"] = environ
         mounted = frozenset(seen.protected) if found.sandbox == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
         if ours:
             return PreparedCommand(request)
-        scope = WatchScope(folders, user_home, own, home, mounted, changes)
+        scope = WatchScope(folders, user_home, own, home, mounted, changes, opening.network)
         watch = _watches.begin(
             scope, lambda: Protection(before, root=root, user_home=user_home, home=home, mounted=mounted)
         )

@@ -385,6 +385,29 @@ def test_a_repository_that_a_command_makes_keeps_its_settings_but_no_programs(wo
     assert (world.workspace / ".git/config.set-aside").exists()
 
 
+def test_a_link_that_a_command_puts_into_a_git_folder_is_gone(world: World) -> None:
+    """Git writes through links: its log of a branch would be appended to the file outside."""
+    git = _repository(world)
+    outside = world.root / "outside"
+    outside.write_text("mine")
+    (git / "mine").symlink_to(outside)
+    ended = world.run(
+        f"mkdir -p .git/logs; ln -s {outside} .git/logs/HEAD; ln -s x other; ln -s refs/heads/a .git/HEAD2"
+    )
+    assert not (git / "logs/HEAD").is_symlink() and not (git / "HEAD2").is_symlink()
+    assert (git / "mine").is_symlink() and (world.workspace / "other").is_symlink()
+    assert [("logs/HEAD" in line, "would lead git" in line) for line in ended.undone].count((True, True)) == 1
+
+
+def test_a_clone_that_fetches_by_itself_takes_a_network_permit(world: World) -> None:
+    made = (
+        "git init -q new; git -C new config remote.o.url http://example.org/x; git -C new config remote.o.promisor true"
+    )
+    assert len(world.run(made).undone) == 1 and (world.workspace / "new/.git/config.set-aside").exists()
+    again = made.replace("new", "again")
+    assert world.run(again, permit=world.permit(again, SandboxOpening(network=True))).undone == []
+
+
 def test_what_was_set_aside_is_told_and_kept(world: World) -> None:
     ended = world.run("echo content > .envrc")
     assert any(".envrc" in line for line in ended.undone)
