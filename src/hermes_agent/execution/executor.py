@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -45,9 +45,8 @@ from hermes_agent.execution.view import FilesystemView, too_wide, view
 from hermes_agent.tools import descriptors
 from hermes_cli import plugins
 from hermes_cli.plugins import PluginExecutor
-from hermes_config import secret_files, version
+from hermes_config import protected_files, secret_files, version
 from hermes_config.limits import Limits
-from hermes_config.protected_files import own_program
 from hermes_config.sections import EXECUTORS, PLUGIN
 
 if TYPE_CHECKING:
@@ -307,13 +306,27 @@ class Executor:
         if found.sandbox == "plugin" and not opening.host:
             found = find("confined")  # a program of ours works on this machine's files
         if opening.host or found.sandbox == "host" or (found.sandbox == "none" and ours):
-            return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
+            environ = dict(command.environ)
+            if found.sandbox not in ("host", "none"):  # there commands can make programs anywhere
+                environ["PATH"] = self._search_path(environ, workspace)
+            return PreparedCommand({"argv": command.argv, "environ": environ})
         if found.sandbox == "none":
             raise ExecutorUnavailable(f"no sandbox works here ({found.why}), so a person has to approve each command")
         # An approved change of the workspace (`rm -r project`) covers everything in it, git folders included.
         return self._confined(
             found, command, workspace, opening, ours, reads, changes=permit is not None and not opening
         )
+
+    def _search_path(self, environ: Mapping[str, str], workspace: Path) -> str:
+        user_home, path = Path(os.path.realpath(environ.get("HOME") or Path.home())), environ.get("PATH") or os.defpath
+        if too_wide(Path(os.path.realpath(workspace)), user_home):  # no command runs there unasked
+            return path
+        writable = (workspace, *_folders(self.config.sandbox.write))
+        return protected_files.search_path(path, writable, user_home=user_home)
+
+    def program(self, name: str, environ: Mapping[str, str], workspace: Path) -> str | None:
+        """A program for Hermes itself, from no folder that commands can write to."""
+        return shutil.which(name, path=self._search_path(environ, workspace))
 
     def _confined(
         self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: SandboxOpening, ours: bool,
@@ -340,7 +353,7 @@ class Executor:
         # Other writable folders, and git folders outside the workspace, have protected files too.
         folders = (root, *(folder for folder in seen.write if folder != root))
         before = files_in(folders, user_home, own) if len(folders) > 1 else inside
-        seen = replace(seen, protected=(*before.protected, *own_program(folders)))
+        seen = replace(seen, protected=(*before.protected, *protected_files.own_program(folders)))
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
             raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
@@ -389,7 +402,7 @@ class Executor:
         if (seen.user_home / ".gitconfig") in seen.read:
             environ["GIT_CONFIG_GLOBAL"] = str(seen.user_home / ".gitconfig")
         read, write, hidden = ([str(path) for path in paths] for paths in (seen.read, seen.write, seen.hidden))
-        kept = [str(path) for path in (*own_program(seen.write), Path(os.path.realpath(self.home)))]
+        kept = [str(path) for path in (*protected_files.own_program(seen.write), Path(os.path.realpath(self.home)))]
         return {
             "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
             "rules": landlock.rules(read, write, hidden, kept, scratch=scratch),
@@ -523,8 +536,9 @@ def _machine_memory() -> int:
 
 
 def shell() -> str | None:
-    """The shell that commands are written for."""
-    return shutil.which("bash") or shutil.which("sh")
+    """The shell that commands are written for: the system's, because PATH may begin in a workspace."""
+    system = os.defpath if sys.platform == "linux" else None
+    return shutil.which("bash", path=system) or shutil.which("bash") or shutil.which("sh")
 
 
 def _folders(named: Iterable[str]) -> list[Path]:

@@ -49,10 +49,11 @@ class World:
             folder.mkdir(parents=True, exist_ok=True)
         self.config: dict[str, Any] = {"executor": sandbox}
         self.limits = DEFAULTS.changed(**limits)
+        self.path = os.environ["PATH"]
 
     @property
     def environ(self) -> Mapping[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.person), "LANG": "C.UTF-8"}
+        return {"PATH": self.path, "HOME": str(self.person), "LANG": "C.UTF-8"}
 
     def command(self, text: str) -> ShellCommand:
         return ShellCommand(("bash", "-c", text), self.workspace, self.environ, text)
@@ -513,6 +514,23 @@ def test_a_permit_for_the_host_leaves_the_sandbox(world: World) -> None:
     text = f"echo x > {world.root}/x"
     assert world.run(text, permit=world.permit(text, SandboxOpening(host=True))).code == 0
     assert (world.root / "x").exists()
+
+
+def test_no_program_of_the_workspace_answers_to_a_name_that_leaves_the_sandbox(world: World) -> None:
+    """A project's virtual environment stands first on PATH, and commands can make programs in it."""
+    for name in ("uname", "rg", "bash"):
+        program = world.workspace / "venv/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\necho planted\n")
+        program.chmod(0o755)
+    world.path = f"{world.workspace}/venv/bin:.:{world.path}"
+    opening = SandboxOpening(host=True)
+    assert world.run("uname", permit=world.permit("uname", opening)).output == "Linux\n"
+    assert world.run("uname").output == "planted\n", "within the sandbox it is the project's own"
+    held = Executor(world.home, config_of(world.home, world.config), world.limits)
+    assert not str(held.program("rg", world.environ, world.workspace)).startswith(str(world.workspace))
+    by_name = "venv/bin/uname"
+    assert world.run(by_name, permit=world.permit(by_name, opening)).output == "planted\n"
 
 
 @pytest.mark.parametrize("opening", [SandboxOpening(host=True), SandboxOpening(network=True)])
