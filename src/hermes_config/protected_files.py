@@ -37,7 +37,7 @@ PROTECTED_FILES: frozenset[str] = frozenset({
     ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys", "hgrc", "opencode.jsonc", "crush.json",
     ".crush.json", ".dir-locals-2.el", "mise.local.toml", ".pnpmfile.mjs", ".lazy.lua", ".lite_project.lua",
     ".ycm_extra_conf.py", ".rvmrc", ".autoenv", ".autoenv.zsh", ".gdbearlyinit", ".irbrc", ".pryrc", ".Rprofile",
-    ".ghci", ".ocamlinit", ".iex.exs", ".octaverc",
+    ".ghci", ".ocamlinit", ".iex.exs", ".octaverc", ".Renviron", ".RData", ".pdbrc",
 })  # fmt: skip
 
 GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
