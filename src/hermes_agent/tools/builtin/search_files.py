@@ -58,7 +58,7 @@ class _Findings:
             if line != b"--" and len(self.complaint) < _LINE_CHARS:
                 self.complaint += f"{line.decode('utf-8', 'replace')} "
             return
-        if name in self.hidden:
+        if name in self.hidden or self.full.is_set():
             return
         if name not in self.open:
             if not self.takes(name):
