@@ -390,6 +390,7 @@ def found_in(
     own: tuple[str, ...] = (),
     writable: Iterable[Path] = (),
     thorough: bool = False,
+    deepest: int = 1 << 30,
     most_entries: int = 2_000_000,
     seconds: float = 10.0,
 ) -> WorkspaceFiles:
@@ -401,8 +402,8 @@ def found_in(
 
     `writable`: other folders a command can write to; files there that git's settings name are protected too.
     `thorough`: read every folder again.
-    Beyond `most_entries` or `seconds` the result is not `complete`; the caller must then hide the `unseen` folders, or
-    ask.
+    Beyond `most_entries`, `seconds` or `deepest` folders within each other the result is not `complete`; the caller
+    must then hide the `unseen` folders, or ask.
     """
     text = os.path.realpath(root)
     with _lock:
@@ -413,18 +414,18 @@ def found_in(
     with tree.lock:
         if thorough:
             tree.folders, tree.bulk = {}, {}
-        walk = _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds)
+        walk = _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds, deepest)
         return walk.run(tuple(map(str, writable)))
 
 
 class _Walk:
     def __init__(
-        self, tree: _Tree, root: str, user_home: str, own: tuple[str, ...], most: int, deadline: float
+        self, tree: _Tree, root: str, user_home: str, own: tuple[str, ...], most: int, deadline: float, deepest: int
     ) -> None:
         self._tree, self._root, self._own = tree, root, _own(own, user_home)
         self._user_home = user_home
         self._is_home = root in _homes(user_home)
-        self._most, self._deadline = most, deadline
+        self._most, self._deadline, self._deepest = most, deadline, root.count("/") + deepest
         self._identities = {identity[1]: identity for identity in tree.known.values()}
         self._seen = 0
 
@@ -444,7 +445,7 @@ class _Walk:
         waiting = [self._root]
         while waiting:
             path = waiting.pop()
-            if self._seen > self._most or time.monotonic() > self._deadline:
+            if self._is_too_far(path):
                 unseen.append(path)
                 continue
             folder = self._known(path, old.get(path)) or self._read(path)
@@ -485,6 +486,10 @@ class _Walk:
             tuple(map(Path, worktrees)),
             tuple((Path(link), target) for link, target in links if link.startswith(within_git)),
         )
+
+    def _is_too_far(self, path: str) -> bool:
+        """Whether a limit of the walk is reached here."""
+        return path.count("/") > self._deepest or self._seen > self._most or time.monotonic() > self._deadline
 
     @staticmethod
     def _known(path: str, before: _Folder | None) -> _Folder | None:
@@ -599,9 +604,9 @@ class _Walk:
         found: dict[str, _Folder] = {}
         waiting = [top]
         while waiting:
-            if self._seen > self._most or time.monotonic() > self._deadline:
-                return found, False
             path = waiting.pop()
+            if self._is_too_far(path):
+                return found, False
             folder = self._read(path)
             if folder is None and self._closed(path):
                 return found, False

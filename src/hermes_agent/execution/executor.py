@@ -60,6 +60,8 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "htt
 _DRAIN_SECONDS = 5.0
 _RESERVED_PART = 32
 """A command that leaves less than this part of the machine's memory, and took most of the rest, is ended."""
+_DEEPEST = 100
+"""Folders within each other that a command sees: the sandbox has a mount for each folder around a secret."""
 _LEAST_ENTRIES = 10_000
 """A command that leaves fewer free entries on the disk is ended, as for the bytes of `command_disk_reserve_bytes`."""
 
@@ -341,7 +343,7 @@ class Executor:
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
         sandbox = self.config.sandbox
         own, read, write = sandbox.secrets, _folders(sandbox.read), _folders(sandbox.write)
-        inside = secret_files.found_in(root, user_home=user_home, own=own)
+        inside = secret_files.found_in(root, user_home=user_home, own=own, deepest=_DEEPEST)
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, write=write,
             read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
@@ -352,7 +354,7 @@ class Executor:
             seen = replace(seen, hidden=())
         # Other writable folders, and git folders outside the workspace, have protected files too.
         folders = (root, *(folder for folder in seen.write if folder != root))
-        before = files_in(folders, user_home, own) if len(folders) > 1 else inside
+        before = files_in(folders, user_home, own, deepest=_DEEPEST) if len(folders) > 1 else inside
         seen = replace(seen, protected=(*before.protected, *protected_files.own_program(folders)))
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
@@ -476,7 +478,9 @@ async def _finish_despite_cancel(work: Coroutine[Any, Any, None] | Awaitable[Any
 
 def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
     """The files to hide in a visible folder other than the workspace."""
-    found = secret_files.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
+    found = secret_files.found_in(
+        folder, user_home=user_home, own=own, deepest=_DEEPEST, most_entries=200_000, seconds=3.0
+    )
     return (*found.secrets, *found.unseen)
 
 

@@ -179,8 +179,14 @@ class _Spread:
         self._above_kept = {parent for path in kept for parent in _parents(path)}
 
     def add(self, path: str, access: int) -> None:
+        waiting = [(path, access)]  # a command can make folders that are deeper than calls can be
+        while waiting:
+            waiting += self._within(*waiting.pop())
+
+    def _within(self, path: str, access: int) -> list[tuple[str, int]]:
+        """Add a rule for the path itself; returns its entries that need rules of their own."""
         if path in self._hidden:
-            return
+            return []
         if path in self._kept:
             access &= READ
         fixed = access == WRITE and path in self._above_kept
@@ -190,14 +196,13 @@ class _Spread:
         else:
             self._found.append((path, READ if fixed else access))
             if not fixed:
-                return
+                return []
         try:
             with os.scandir(path) as entries:
                 within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
         except OSError:  # unreadable or gone: nothing in it is allowed
-            return
-        for name, is_folder in within:
-            self.add(name, access if is_folder else access & _OF_FILES)
+            return []
+        return [(name, access if is_folder else access & _OF_FILES) for name, is_folder in within]
 
 
 def _parents(path: str) -> list[str]:

@@ -389,11 +389,11 @@ def kept_watch(file: Path) -> WorkspaceWatch | None:
 
 
 def files_in(
-    folders: tuple[Path, ...], user_home: Path, own: tuple[str, ...], *, thorough: bool = False
+    folders: tuple[Path, ...], user_home: Path, own: tuple[str, ...], *, thorough: bool = False, **limits: int
 ) -> WorkspaceFiles:
     """The secret and protected files of everything that a command can write to."""
     return secret_files.together(
-        secret_files.found_in(folder, user_home=user_home, own=own, writable=folders, thorough=thorough)
+        secret_files.found_in(folder, user_home=user_home, own=own, writable=folders, thorough=thorough, **limits)
         for folder in folders
     )
 
@@ -458,8 +458,14 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
-    for folder, _, names in os.walk(path):
-        yield from (Path(folder, name) for name in names if not name.endswith(".sample"))
+    waiting = [str(path)]
+    while waiting:  # `os.walk` fails in folders that are very deep
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.name.endswith(".sample"):
+                    yield Path(entry.path)
 
 
 def _first_link(path: Path) -> Path | None:

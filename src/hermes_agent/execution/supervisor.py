@@ -258,7 +258,7 @@ class _Keeper:
         self._end(child, gentle=ended is None)
         if scratch := self._request.get("scratch"):
             with contextlib.suppress(OSError):
-                _remove(scratch)
+                remove_folder(scratch)
         if ended is not None and not left:
             self._report(ended, left=False)
 
@@ -504,7 +504,7 @@ def _room(place: int | str) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1 << 62
 
 
-def _remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Remove the folder of an ended command with everything in it.
 
     The command may have made folders too deep for a path or a recursion, and closed them. So each one is opened up,

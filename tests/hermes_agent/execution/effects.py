@@ -833,7 +833,10 @@ def _remove(path: Path) -> None:
                 function(name)
 
     for _ in range(3):
-        shutil.rmtree(path, onerror=open_up)
+        try:
+            shutil.rmtree(path, onerror=open_up)
+        except RecursionError:
+            subprocess.run(["rm", "-rf", path], check=False)
         if not path.exists():
             return
 
