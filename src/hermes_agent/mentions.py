@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -326,10 +325,10 @@ def _git(arguments: tuple[str, ...], here: FileContext, *, most: int, none: int 
     """The output of a git command; `none` is an exit status that means "nothing found", not a failure."""
     environment = child_environment(here.environ, passed=(), identity={}, home=here.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
-    git = shutil.which("git", path=environment.get("PATH"))
+    run = Executor(here.home, here.config, here.db.limits)
+    git = run.program("git", environment, here.workdir)
     if git is None:
         raise paths.ToolRefused("git cannot be run: it is not installed")
-    run = Executor(here.home, here.config, here.db.limits)
     command = ShellCommand((git, *safe, "--no-pager", *arguments), here.workdir, environment)
     options: dict[str, Any] = {"workspace": here.workdir, "seconds": _SECONDS, "ours": True}
     ran = asyncio.run(run.collect(command, most=most, with_errors=False, **options))

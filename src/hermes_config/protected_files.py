@@ -8,7 +8,7 @@ able to change them. Files that a command creates itself are not protected eithe
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH118, PTH120
+# ruff: noqa: PTH110, PTH117, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROTECTED_FILES: frozenset[str] = frozenset({
     ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys", "hgrc", "opencode.jsonc", "crush.json",
     ".crush.json", ".dir-locals-2.el", "mise.local.toml", ".pnpmfile.mjs", ".lazy.lua", ".lite_project.lua",
     ".ycm_extra_conf.py", ".rvmrc", ".autoenv", ".autoenv.zsh", ".gdbearlyinit", ".irbrc", ".pryrc", ".Rprofile",
-    ".ghci", ".ocamlinit", ".iex.exs", ".octaverc",
+    ".ghci", ".ocamlinit", ".iex.exs", ".octaverc", ".Renviron", ".RData", ".pdbrc",
 })  # fmt: skip
 
 GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
@@ -83,6 +83,22 @@ def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) 
     folders = [workspace.joinpath(*parts[:-1]), *([workspace.joinpath(*parts[:-2])] if len(parts) > 1 else [])]
     names = (parts[-1], parts[-2] if len(parts) > 1 else "")
     return any(name in GIT_FILES and _is_git_folder(folder) for folder, name in zip(folders, names, strict=False))
+
+
+def search_path(path: str, writable: Iterable[Path], *, user_home: Path) -> str:
+    """A `PATH` without relative folders, and without those in which a command can make programs.
+
+    Hermes looks there for programs that see more than a command does: its own, and those of a command that a person let
+    out of the sandbox, who read `git` and did not mean a file of that name in a project's virtual environment.
+    """
+    roots = [Path(os.path.realpath(folder)) for folder in writable]
+
+    def is_fixed(folder: str) -> bool:
+        inside = Path(os.path.realpath(folder)) / "program"
+        within = [root for root in roots if inside.is_relative_to(root)]
+        return os.path.isabs(folder) and all(is_protected(inside, root, user_home=user_home) for root in within)
+
+    return os.pathsep.join(filter(is_fixed, path.split(os.pathsep)))
 
 
 def is_protected_at_home(name: str) -> bool:

@@ -19,6 +19,7 @@ keys below a folder of tests or of installed packages for examples, as the proje
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pwd
 import re
@@ -322,6 +323,8 @@ class WorkspaceFiles:
     """Every folder that the walk read."""
     worktrees: tuple[Path, ...] = ()
     """Git's folders for linked worktrees, which name the git folder they belong to."""
+    links: tuple[tuple[Path, str], ...] = ()
+    """Symbolic links in git folders, with their targets: git writes through them."""
 
 
 def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
@@ -331,8 +334,11 @@ def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
         tuple(path for one in every for path in one.secrets), tuple(path for one in every for path in one.protected),
         tuple(path for one in every for path in one.pinned), all(one.complete for one in every),
         tuple(path for one in every for path in one.unseen), {folder for one in every for folder in one.folders},
-        tuple(path for one in every for path in one.worktrees),
+        tuple(path for one in every for path in one.worktrees), tuple(link for one in every for link in one.links),
     )  # fmt: skip
+
+
+_BulkIdentity = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(slots=True)
@@ -347,6 +353,7 @@ class _Folder:
     bulk: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     protected: list[str] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
     is_git: bool = False
     is_worktree: bool = False
     entries: int = 0
@@ -357,7 +364,7 @@ class _Tree:
     """The cached walk of one workspace."""
 
     folders: dict[str, _Folder] = field(default_factory=dict)
-    bulk: dict[str, tuple[tuple[int, int, int], dict[str, _Folder]]] = field(default_factory=dict)
+    bulk: dict[str, tuple[_BulkIdentity, dict[str, _Folder]]] = field(default_factory=dict)
     """Folder → its state, and those folders below it that hold something we look for."""
     known: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Secret → device, inode, time of change. Moving a folder above the secret changes none of them."""
@@ -383,6 +390,7 @@ def found_in(
     own: tuple[str, ...] = (),
     writable: Iterable[Path] = (),
     thorough: bool = False,
+    deepest: int = 1 << 30,
     most_entries: int = 2_000_000,
     seconds: float = 10.0,
 ) -> WorkspaceFiles:
@@ -394,8 +402,8 @@ def found_in(
 
     `writable`: other folders a command can write to; files there that git's settings name are protected too.
     `thorough`: read every folder again.
-    Beyond `most_entries` or `seconds` the result is not `complete`; the caller must then hide the `unseen` folders, or
-    ask.
+    Beyond `most_entries`, `seconds` or `deepest` folders within each other the result is not `complete`; the caller
+    must then hide the `unseen` folders, or ask.
     """
     text = os.path.realpath(root)
     with _lock:
@@ -406,18 +414,18 @@ def found_in(
     with tree.lock:
         if thorough:
             tree.folders, tree.bulk = {}, {}
-        walk = _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds)
+        walk = _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds, deepest)
         return walk.run(tuple(map(str, writable)))
 
 
 class _Walk:
     def __init__(
-        self, tree: _Tree, root: str, user_home: str, own: tuple[str, ...], most: int, deadline: float
+        self, tree: _Tree, root: str, user_home: str, own: tuple[str, ...], most: int, deadline: float, deepest: int
     ) -> None:
         self._tree, self._root, self._own = tree, root, _own(own, user_home)
         self._user_home = user_home
         self._is_home = root in _homes(user_home)
-        self._most, self._deadline = most, deadline
+        self._most, self._deadline, self._deepest = most, deadline, root.count("/") + deepest
         self._identities = {identity[1]: identity for identity in tree.known.values()}
         self._seen = 0
 
@@ -432,17 +440,17 @@ class _Walk:
         pinned: list[str] = []
         worktrees: list[str] = []
         unseen: list[str] = []
+        links: list[tuple[str, str]] = []
         roots = (self._root, *writable)
         waiting = [self._root]
         while waiting:
             path = waiting.pop()
-            if self._seen > self._most or time.monotonic() > self._deadline:
+            if self._is_too_far(path):
                 unseen.append(path)
                 continue
             folder = self._known(path, old.get(path)) or self._read(path)
             if folder is None:
-                if self._is_closed(path):
-                    unseen.append(path)
+                unseen += self._closed(path)
                 continue
             tree.folders[path] = folder
             self._seen += folder.entries
@@ -455,6 +463,7 @@ class _Walk:
                     unseen.append(bulk)
             for at, one in found.items():
                 secrets += one.secrets
+                links += one.links
                 if one is folder:
                     protected += one.protected
                 else:  # of the files of an installed package, only git's are obeyed from outside
@@ -466,6 +475,7 @@ class _Walk:
                     worktrees.append(at)
         tree.known = {**(tree.known if unseen else {}), **{path: birth(path) for path in secrets}}
         kept = dict.fromkeys(secrets)
+        within_git = tuple(f"{git}/" for git in (*pinned, *worktrees))
         return WorkspaceFiles(
             tuple(map(Path, kept)),
             tuple(Path(path) for path in dict.fromkeys(protected) if path not in kept),
@@ -474,7 +484,12 @@ class _Walk:
             tuple(map(Path, unseen)),
             tree.folders.keys(),
             tuple(map(Path, worktrees)),
+            tuple((Path(link), target) for link, target in links if link.startswith(within_git)),
         )
+
+    def _is_too_far(self, path: str) -> bool:
+        """Whether a limit of the walk is reached here."""
+        return path.count("/") > self._deepest or self._seen > self._most or time.monotonic() > self._deadline
 
     @staticmethod
     def _known(path: str, before: _Folder | None) -> _Folder | None:
@@ -483,12 +498,13 @@ class _Walk:
         return before if _identity(path) == before.identity else None
 
     @staticmethod
-    def _is_closed(path: str) -> bool:
-        """Whether a folder exists but cannot be read; its owner, also a command, can open it again with chmod."""
+    def _closed(path: str) -> list[str]:
+        """What must be hidden because this folder could not be read: itself, since its owner, also a command, can open
+        it again with chmod; or the folder that holds it, if it lies too deep for a path. Nothing if it is gone."""
         try:
-            return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
-        except OSError:
-            return False
+            return [path] if stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode) else []
+        except OSError as error:
+            return [path.rpartition("/")[0]] if error.errno == errno.ENAMETOOLONG else []
 
     def _read(self, path: str) -> _Folder | None:
         """Read a folder; None if it is gone, has become a link, or is unreadable."""
@@ -520,6 +536,9 @@ class _Walk:
             full = f"{path}/{name}"
             if name in _MARKS:
                 marks.add(name)
+            if entry.is_symlink():
+                with suppress(OSError):  # gone
+                    folder.links.append((full, os.readlink(full)))  # noqa: PTH115
             if self._identities and self._is_known(entry.inode(), full):
                 folder.secrets.append(full)
             elif self._own and self._own.matches(full, name):
@@ -574,27 +593,28 @@ class _Walk:
         folder.secrets.append(target)
 
     def _bulk(
-        self, top: str, before: tuple[tuple[int, int, int], dict[str, _Folder]] | None
+        self, top: str, before: tuple[_BulkIdentity, dict[str, _Folder]] | None
     ) -> tuple[dict[str, _Folder], bool]:
         """The folders that matter below a folder of very many files, and whether all of it was read."""
-        identity = _identity(top)
+        parts = (top, f"{top}/info", f"{top}/pack") if top.endswith("/objects") else (top,)
+        identity = tuple(map(_identity, parts))
         if before is not None and before[0] == identity:
             self._tree.bulk[top] = before
             return before[1], True
         found: dict[str, _Folder] = {}
         waiting = [top]
         while waiting:
-            if self._seen > self._most or time.monotonic() > self._deadline:
-                return found, False
             path = waiting.pop()
+            if self._is_too_far(path):
+                return found, False
             folder = self._read(path)
-            if folder is None and self._is_closed(path):
+            if folder is None and self._closed(path):
                 return found, False
             if folder is not None:
                 self._seen += folder.entries
                 waiting += folder.folders
                 waiting += folder.bulk
-                if folder.secrets or folder.protected or folder.is_git or folder.is_worktree:
+                if folder.secrets or folder.protected or folder.links or folder.is_git or folder.is_worktree:
                     found[path] = folder
         self._tree.bulk[top] = (identity, found)
         return found, True

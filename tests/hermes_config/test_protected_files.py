@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermes_config.protected_files import is_protected
+from hermes_config.protected_files import is_protected, search_path
 from hermes_config.secret_files import found_in
 
 
@@ -53,3 +53,15 @@ def test_hidden_files_of_a_home_that_is_the_workspace_are_protected(tmp_path: Pa
     assert is_protected(tmp_path / ".config/autostart/x", tmp_path, user_home=tmp_path)
     assert not is_protected(tmp_path / "notes.md", tmp_path, user_home=tmp_path)
     assert not is_protected(tmp_path / ".cache/x", tmp_path, user_home=tmp_path)
+
+
+def test_programs_are_looked_for_where_commands_cannot_make_any(tmp_path: Path) -> None:
+    project, home = tmp_path / "home/project", tmp_path / "home"
+    for folder in (project / "venv/bin", home / ".local/bin", home / "scripts"):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(project / "venv")
+    path = f"{project}/venv/bin:{tmp_path}/link/bin:.:bin::{home}/.local/bin:{home}/scripts:/usr/bin"
+    found = search_path(path, [project], user_home=home)
+    assert found == f"{home}/.local/bin:{home}/scripts:/usr/bin"
+    at_home = search_path(path, [home], user_home=home)
+    assert at_home == f"{home}/.local/bin:/usr/bin", "hidden folders of a home are read-only for commands"

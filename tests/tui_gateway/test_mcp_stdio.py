@@ -149,6 +149,22 @@ def test_the_caller_of_the_owner_answers_an_approval(tmp_path: Path, mode: str, 
         assert ("was not approved" in told) == (answer == "deny")
 
 
+def test_the_caller_sees_what_would_be_written(tmp_path: Path) -> None:
+    async def go(home: Home) -> None:
+        async with home.agent(answer="once") as agent:
+            task = await agent.ask("set it up")
+            waiting = await agent.until(task, "input_required")
+            ((number, request),) = waiting["inputRequests"].items()
+            assert "+touch found\n" in request["params"]["message"] and "\x1b" not in request["params"]["message"]
+            said = {"action": "accept", "content": {"answer": "deny"}}
+            await agent.rpc("tasks/update", taskId=task, inputResponses={number: said})
+            assert await agent.answer(task) == "Done."
+
+    write = call("write_file", {"path": ".envrc", "content": "touch found\n\x1b[2J\n"})
+    with ScriptedModel(say(calls=[write]), say("Done.")) as model, model.served() as served:
+        asyncio.run(go(Home(tmp_path / "home", model, served.origin)))
+
+
 def test_beside_a_gateway_a_chat_is_continued_there_and_the_phone_permits() -> None:
     model = ScriptedModel(say("Hello, Ada."), WIPE, say("It is gone."))
     with Scenario(FakeTelegram(flood=OFF), model, config={"auto_title": False}) as scene:

@@ -240,7 +240,7 @@ def _asked(question: ApprovalQuestion, *, who: str) -> list[str]:
 
 
 def _lines(facts: list[tuple[str, str]]) -> list[str]:
-    return [f"{name:<7} {' '.join(' '.join(approval_text.exactly(value)).split())}" for name, value in facts]
+    return [f"{name:<7} {value}" for name, value in facts]
 
 
 def _how(question: ApprovalQuestion, *, buttons: bool) -> str:

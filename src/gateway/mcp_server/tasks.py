@@ -288,7 +288,10 @@ def _choices(question: ApprovalQuestion) -> list[Choice]:
 def _form(question: ApprovalQuestion) -> dict[str, Any]:
     """The question for a person at the caller's side: what would happen, and the answers."""
     facts = [f"{name}: {value}" for name, value in approval_text.facts(question, whom="the caller of this MCP server")]
-    lines = [f"{approval_text.heading(question.kind)}:", *approval_text.exactly(question.command), "", *facts]
+    lines = [f"{approval_text.heading(question.kind)}:", *approval_text.exactly(question.command), ""]
+    if question.content:
+        lines += [*approval_text.exactly(question.content), ""]
+    lines += facts
     choices = _choices(question)
     answer = {
         "type": "string", "title": "Answer",

@@ -62,6 +62,13 @@ _LIKE_SIGNS = re.compile(
     "[\u01c3\u037e\u1fef\u2010-\u2012\u2024\u2044\u2212\u2215\u2216\u2236\u29f5\ua789\uff10-\uff19\uff21-\uff3a\uff41-\uff5a"
     "\U0001d400-\U0001d7ff]"
 )
+# Scripts with many such letters.
+_LIKE_LATIN = (
+    "LATIN LETTER SMALL CAPITAL", "CHEROKEE", "LISU", "COPTIC", "DESERET", "CANADIAN SYLLABICS", "GOTHIC", "OLD ITALIC",
+    "OSAGE", "TIFINAGH", "VAI",
+)  # fmt: skip
+_MARKS = 3
+"""Accents that one letter may carry; many of them would paint over the lines around it."""
 
 
 def heading(kind: str) -> str:
@@ -92,7 +99,8 @@ def _folded(empty: list[str]) -> list[str]:
 def _visible(line: str) -> str:
     if not line.isascii():
         # A word of such letters alone is a plain word where the line has other letters of its alphabet, too.
-        foreign = all(letter in _LIKE_ASCII for letter in line if letter.isalpha() and not letter.isascii())
+        foreign = all(_is_lookalike(letter) for letter in line if letter.isalpha() and not letter.isascii())
+        line = "".join(_without_marks(line))
         line = re.sub(r"\w+", lambda word: _without_lookalikes(word[0], always=foreign), line)
         line = _LIKE_SIGNS.sub(lambda sign: _code(sign[0]), line)
     counted = re.sub(rf"[ \t]{{{_BLANKS + 1},}}", lambda gap: f"⟨{len(gap[0]):,} blanks⟩", line)
@@ -103,7 +111,30 @@ def _without_lookalikes(word: str, *, always: bool) -> str:
     """The word with the codes of letters that pretend to be others, if it is mixed with ASCII."""
     if not always and not re.search("[A-Za-z]", word):
         return word
-    return "".join(_code(letter) if letter in _LIKE_ASCII else letter for letter in word)
+    return "".join(_code(letter) if _is_lookalike(letter) else letter for letter in word)
+
+
+def _is_lookalike(letter: str) -> bool:
+    if letter.isascii():
+        return False
+    if letter in _LIKE_ASCII or unicodedata.name(letter, "").startswith(_LIKE_LATIN):
+        return True
+    # Forms of ASCII letters: Roman numerals, ligatures, the long s, letters of mathematics.
+    kind = unicodedata.decomposition(letter).partition(" ")[0]
+    return kind in ("<compat>", "<font>", "<wide>") and unicodedata.normalize("NFKC", letter).isascii()
+
+
+def _without_marks(line: str) -> Iterable[str]:
+    """The line with the codes of marks that strike ASCII characters through, or stand in heaps."""
+    before, marks = "", 0
+    for character in line:
+        if unicodedata.category(character) not in ("Mn", "Me") or _UNSEEN.match(character):
+            before, marks = character, 0
+            yield character
+            continue
+        marks += 1
+        strange = before.isascii() and len(unicodedata.normalize("NFC", f"{before or ' '}{character}")) > 1
+        yield _code(character) if strange or marks > _MARKS else character
 
 
 def _code(character: str) -> str:
@@ -229,12 +260,17 @@ def confirmed(choice: Choice, command: str, *, bound: str = "") -> str:
 
 
 def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
-    """The (name, value) lines below the command, without empty ones."""
+    """The (name, value) lines below the command, without empty ones: each is one line, whatever names it holds."""
     every = [
         ("what", question.detail), ("where", question.workdir), ("for", whom), ("why", question.why),
         ("sandbox", question.sandbox), ("expires", f"in {wait(question.seconds)}; then it is denied"),
     ]  # fmt: skip
-    return [(name, value) for name, value in every if value]
+    return [(name, in_line(value)) for name, value in every if value]
+
+
+def in_line(value: str) -> str:
+    """A value on one line; a folder's name can hold line breaks, and pretend to be another line of the card."""
+    return " ".join(" ".join(exactly(value)).split())
 
 
 def wait(seconds: float) -> str:

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -45,9 +45,8 @@ from hermes_agent.execution.view import FilesystemView, too_wide, view
 from hermes_agent.tools import descriptors
 from hermes_cli import plugins
 from hermes_cli.plugins import PluginExecutor
-from hermes_config import secret_files, version
+from hermes_config import protected_files, secret_files, version
 from hermes_config.limits import Limits
-from hermes_config.protected_files import own_program
 from hermes_config.sections import EXECUTORS, PLUGIN
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "htt
 _DRAIN_SECONDS = 5.0
 _RESERVED_PART = 32
 """A command that leaves less than this part of the machine's memory, and took most of the rest, is ended."""
+_DEEPEST = 100
+"""Folders within each other that a command sees: the sandbox has a mount for each folder around a secret."""
 _LEAST_ENTRIES = 10_000
 """A command that leaves fewer free entries on the disk is ended, as for the bytes of `command_disk_reserve_bytes`."""
 
@@ -307,13 +308,27 @@ class Executor:
         if found.sandbox == "plugin" and not opening.host:
             found = find("confined")  # a program of ours works on this machine's files
         if opening.host or found.sandbox == "host" or (found.sandbox == "none" and ours):
-            return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
+            environ = dict(command.environ)
+            if found.sandbox not in ("host", "none"):  # there commands can make programs anywhere
+                environ["PATH"] = self._search_path(environ, workspace)
+            return PreparedCommand({"argv": command.argv, "environ": environ})
         if found.sandbox == "none":
             raise ExecutorUnavailable(f"no sandbox works here ({found.why}), so a person has to approve each command")
         # An approved change of the workspace (`rm -r project`) covers everything in it, git folders included.
         return self._confined(
             found, command, workspace, opening, ours, reads, changes=permit is not None and not opening
         )
+
+    def _search_path(self, environ: Mapping[str, str], workspace: Path) -> str:
+        user_home, path = Path(os.path.realpath(environ.get("HOME") or Path.home())), environ.get("PATH") or os.defpath
+        if too_wide(Path(os.path.realpath(workspace)), user_home):  # no command runs there unasked
+            return path
+        writable = (workspace, *_folders(self.config.sandbox.write))
+        return protected_files.search_path(path, writable, user_home=user_home)
+
+    def program(self, name: str, environ: Mapping[str, str], workspace: Path) -> str | None:
+        """A program for Hermes itself, from no folder that commands can write to."""
+        return shutil.which(name, path=self._search_path(environ, workspace))
 
     def _confined(
         self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: SandboxOpening, ours: bool,
@@ -328,7 +343,7 @@ class Executor:
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
         sandbox = self.config.sandbox
         own, read, write = sandbox.secrets, _folders(sandbox.read), _folders(sandbox.write)
-        inside = secret_files.found_in(root, user_home=user_home, own=own)
+        inside = secret_files.found_in(root, user_home=user_home, own=own, deepest=_DEEPEST)
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, write=write,
             read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
@@ -339,8 +354,8 @@ class Executor:
             seen = replace(seen, hidden=())
         # Other writable folders, and git folders outside the workspace, have protected files too.
         folders = (root, *(folder for folder in seen.write if folder != root))
-        before = files_in(folders, user_home, own) if len(folders) > 1 else inside
-        seen = replace(seen, protected=(*before.protected, *own_program(folders)))
+        before = files_in(folders, user_home, own, deepest=_DEEPEST) if len(folders) > 1 else inside
+        seen = replace(seen, protected=(*before.protected, *protected_files.own_program(folders)))
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
             raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
@@ -348,6 +363,7 @@ class Executor:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # users of an archive do not exist inside
         request: dict[str, Any] = {
             "sandbox": found.sandbox, "limits": self._bounds(), "rlimits": self._rlimits(),
+            "disks": [str(folder) for folder in folders],
         }  # fmt: skip
         if found.sandbox == "bubblewrap":
             environ |= {"TMPDIR": "/tmp", "HOME": str(user_home)}
@@ -361,12 +377,13 @@ class Executor:
             }  # fmt: skip
         else:
             request |= self._landlocked(seen, command, opening, environ)
+            request["disks"].append(request["scratch"])
         request["environ"] = environ
         mounted = frozenset(seen.protected) if found.sandbox == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
         if ours:
             return PreparedCommand(request)
-        scope = WatchScope(folders, user_home, own, home, mounted, changes)
+        scope = WatchScope(folders, user_home, own, home, mounted, changes, opening.network)
         watch = _watches.begin(
             scope, lambda: Protection(before, root=root, user_home=user_home, home=home, mounted=mounted)
         )
@@ -387,7 +404,7 @@ class Executor:
         if (seen.user_home / ".gitconfig") in seen.read:
             environ["GIT_CONFIG_GLOBAL"] = str(seen.user_home / ".gitconfig")
         read, write, hidden = ([str(path) for path in paths] for paths in (seen.read, seen.write, seen.hidden))
-        kept = [str(path) for path in (*own_program(seen.write), Path(os.path.realpath(self.home)))]
+        kept = [str(path) for path in (*protected_files.own_program(seen.write), Path(os.path.realpath(self.home)))]
         return {
             "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
             "rules": landlock.rules(read, write, hidden, kept, scratch=scratch),
@@ -461,7 +478,9 @@ async def _finish_despite_cancel(work: Coroutine[Any, Any, None] | Awaitable[Any
 
 def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
     """The files to hide in a visible folder other than the workspace."""
-    found = secret_files.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
+    found = secret_files.found_in(
+        folder, user_home=user_home, own=own, deepest=_DEEPEST, most_entries=200_000, seconds=3.0
+    )
     return (*found.secrets, *found.unseen)
 
 
@@ -521,8 +540,9 @@ def _machine_memory() -> int:
 
 
 def shell() -> str | None:
-    """The shell that commands are written for."""
-    return shutil.which("bash") or shutil.which("sh")
+    """The shell that commands are written for: the system's, because PATH may begin in a workspace."""
+    system = os.defpath if sys.platform == "linux" else None
+    return shutil.which("bash", path=system) or shutil.which("bash") or shutil.which("sh")
 
 
 def _folders(named: Iterable[str]) -> list[Path]:

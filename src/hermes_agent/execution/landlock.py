@@ -24,7 +24,7 @@ _PATH_BENEATH = 1
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _NEW_NETWORK, _NEW_MOUNTS = 0x40000000, 0x00020000
-_READ_ONLY, _NO_SUID, _NO_EXEC, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 2, 8, 1 << 5, 1 << 12, 1 << 14, 1 << 19
+_MS_READ_ONLY, _MS_REMOUNT, _MS_BIND, _MS_RECURSIVE, _MS_SLAVE = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 19
 _OPENAT2, _AT_FDCWD, _O_PATH, _NO_LINKS = 437, -100, 0o10000000, 0x06
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
@@ -42,8 +42,6 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | (1 << 15)
 _DEVICES = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/ptmx",
 )  # fmt: skip
-_SHARED_DEVICES = (*_DEVICES[:-1], "/dev/tty")
-"""Those of the machine that bubblewrap mounts; /dev/ptmx is the sandbox's own."""
 _KERNEL_FILES = (
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
     "/proc/filesystems", "/proc/vmstat", "/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs",
@@ -138,22 +136,13 @@ def leave_network() -> None:
     _checked(_libc.unshare(_NEW_NETWORK), "network")
 
 
-def protect_devices() -> None:
-    """Enter a mount namespace in which devices can be read and written, but not given other modes, owners or times.
-
-    bubblewrap mounts the machine's own devices, and root owns them: `chmod 600 /dev/null` would hit all other users.
-    """
+def make_devices_read_only() -> None:
+    """Enter mounts of our own, in which nobody can change the modes and times of devices."""
     _checked(_libc.unshare(_NEW_MOUNTS), "mounts")
-    _mount(None, "/", _RECURSIVE | _SLAVE)
-    for name in _SHARED_DEVICES:
-        if os.access(name, os.F_OK):
-            _mount(name, name, _BIND)
-            _mount(None, name, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | _NO_EXEC)
-
-
-def _mount(source: str | None, target: str, flags: int) -> None:
-    what = None if source is None else os.fsencode(source)
-    _checked(_libc.mount(what, os.fsencode(target), None, ctypes.c_ulong(flags), None), target)
+    _checked(_libc.mount(b"none", b"/", None, _MS_RECURSIVE | _MS_SLAVE, None), "mounts")
+    for device in map(os.fsencode, filter(os.path.exists, (*_DEVICES, "/dev/tty"))):
+        _checked(_libc.mount(device, device, None, _MS_BIND, None), "devices")
+        _checked(_libc.mount(b"none", device, None, _MS_BIND | _MS_REMOUNT | _MS_READ_ONLY, None), "devices")
 
 
 def _checked(result: int, what: str) -> int:
@@ -190,8 +179,14 @@ class _Spread:
         self._above_kept = {parent for path in kept for parent in _parents(path)}
 
     def add(self, path: str, access: int) -> None:
+        waiting = [(path, access)]  # a command can make folders that are deeper than calls can be
+        while waiting:
+            waiting += self._within(*waiting.pop())
+
+    def _within(self, path: str, access: int) -> list[tuple[str, int]]:
+        """Add a rule for the path itself; returns its entries that need rules of their own."""
         if path in self._hidden:
-            return
+            return []
         if path in self._kept:
             access &= READ
         fixed = access == WRITE and path in self._above_kept
@@ -201,14 +196,13 @@ class _Spread:
         else:
             self._found.append((path, READ if fixed else access))
             if not fixed:
-                return
+                return []
         try:
             with os.scandir(path) as entries:
                 within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
         except OSError:  # unreadable or gone: nothing in it is allowed
-            return
-        for name, is_folder in within:
-            self.add(name, access if is_folder else access & _OF_FILES)
+            return []
+        return [(name, access if is_folder else access & _OF_FILES) for name, is_folder in within]
 
 
 def _parents(path: str) -> list[str]:

@@ -21,6 +21,8 @@ from typing import Any
 from hermes_cli import plugins
 
 _CHUNK = 65_536
+_CHUNKS = 16
+"""The most that a pipe can hold."""
 _PLUGIN_END_SECONDS = 10.0
 
 
@@ -105,22 +107,25 @@ class ChildProcess:
             await asyncio.shield(self._gone)
         finally:
             self._close_keeper()
-            if self._pipe >= 0:
-                self._read()
-                self._close_pipe()
+            for _ in range(_CHUNKS):
+                if self._pipe < 0 or not self._read():
+                    break
+            self._close_pipe()
 
-    def _read(self) -> None:
-        while self._pipe >= 0:
-            try:
-                data = os.read(self._pipe, _CHUNK)
-            except BlockingIOError:
-                return
-            if not data:
-                self._close_pipe()
-                return
+    def _read(self) -> bool:
+        """Read one part of the output; whether there was any.
+
+        No more at once: however fast a command prints, other conversations have their turn between.
+        """
+        try:
+            data = os.read(self._pipe, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
             self._on_output(data)
-            if len(data) < _CHUNK:
-                return
+        else:
+            self._close_pipe()
+        return bool(data)
 
     def _listen(self) -> None:
         try:

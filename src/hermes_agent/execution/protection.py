@@ -5,6 +5,7 @@ over, and Landlock cannot exempt a file from its folder. So the files are record
 
 - a changed file gets its content back, and a moved git folder its path;
 - a new file, or a link, in a folder that existed before is renamed, and nothing is lost;
+- a new symbolic link in a git folder is removed, because git writes through it;
 - a file in a folder that the command created (an unpacked archive, say) stays. The exception is a new repository: a
   shell prompt or an editor runs git there at once, and `git status` of a repository enters its submodules. Its hooks,
   and settings that may name programs, are renamed; so is a `.git` file or a `commondir` that leads to a git folder
@@ -18,8 +19,10 @@ import logging
 import os
 import re
 import stat
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -40,9 +43,10 @@ _MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
 _MOST_RENAMED = 50
 """New files of one folder."""
-_MOST_CLOSED = 2_100
-"""Folders within each other that a command closed; a path has no more parts."""
+_OPENING_SECONDS = 10.0
+"""For opening folders that a command closed. The next command does not see those that stay closed."""
 _OBEYED_OF_WORKTREES = ("config.worktree", "commondir")
+_BRANCH = re.compile(r"refs/heads/\w[\w/-]*")
 _SETTING = re.compile(
     r"\s*(?:\[([a-z0-9.-]+)(?:[ \t]+\"(?:[^\"\\]|\\.)*\")?\])?\s*(?:([a-z][a-z0-9-]*)\s*(?:=\s*([^\\]*))?|[#;].*)?",
     re.IGNORECASE | re.ASCII,
@@ -53,17 +57,19 @@ _HARMLESS_SETTINGS = frozenset({
     "core.precomposeunicode", "core.symlinks", "core.autocrlf", "core.eol", "core.safecrlf", "core.quotepath",
     "core.sparsecheckout", "core.sparsecheckoutcone", "core.abbrev", "core.compression", "core.untrackedcache",
     "core.sharedrepository", "remote.url", "remote.fetch", "remote.push", "remote.tagopt", "remote.prune",
-    "remote.pushdefault", "remote.promisor", "remote.partialclonefilter", "branch.remote", "branch.merge",
-    "branch.rebase", "branch.pushremote", "branch.autosetuprebase", "branch.autosetupmerge", "branch.sort",
+    "remote.pushdefault", "branch.remote", "branch.merge", "branch.rebase", "branch.pushremote",
+    "branch.autosetuprebase", "branch.autosetupmerge", "branch.sort",
     "branch.description", "branch.vscode-merge-base", "user.name", "user.email", "author.name", "author.email",
     "committer.name", "committer.email", "submodule.url", "submodule.active", "submodule.recurse", "init.defaultbranch",
     "pull.rebase", "pull.ff", "push.default", "push.autosetupremote", "push.followtags", "fetch.prune", "merge.ff",
     "merge.conflictstyle", "merge.renamelimit", "diff.renames", "diff.renamelimit", "diff.algorithm",
     "rebase.autosquash", "rebase.autostash", "rerere.enabled", "advice.detachedhead", "color.ui", "gc.auto",
     "commit.gpgsign", "tag.gpgsign", "index.version", "index.threads", "pack.threads", "extensions.objectformat",
-    "extensions.refstorage", "extensions.partialclone", "extensions.worktreeconfig", "lfs.repositoryformatversion",
+    "extensions.refstorage", "extensions.worktreeconfig", "lfs.repositoryformatversion",
 })  # fmt: skip
-"""Settings of a new repository that cannot make git run a program or write elsewhere."""
+"""Settings of a new repository that cannot make git run a program, write elsewhere or reach the network unasked."""
+_PARTIAL_CLONE = frozenset({"remote.promisor", "remote.partialclonefilter", "extensions.partialclone"})
+"""Git fetches what is missing by itself, even for `git diff`. A command that had the network may make such a clone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,8 @@ class Protection:
         """The folders that could not be read."""
         self._pinned = {git: _inode(git) for git in found.pinned}
         self._secrets = {path: birth(path) for path in found.secrets}
+        self._links: dict[Path, str] | None = dict(found.links)
+        """Links in git folders; None in a record of a version that did not keep them."""
         self._units: dict[Path, list[Path]] = {}
         """Each protected file or folder, with its files."""
         self._files: dict[Path, _File] = {}
@@ -115,6 +123,7 @@ class Protection:
             "units": [(str(unit), _texts(files)) for unit, files in self._units.items()],
             "files": [(str(p), b64encode(one.content).decode(), one.mode) for p, one in self._files.items()],
             "above": [(str(path), inode) for path, inode in self._above.items()],
+            "links": None if self._links is None else [(str(link), target) for link, target in self._links.items()],
         }  # fmt: skip
 
     @classmethod
@@ -128,6 +137,8 @@ class Protection:
         made._units = {Path(unit): list(map(Path, files)) for unit, files in kept["units"]}
         made._files = {Path(path): _File(b64decode(content), mode) for path, content, mode in kept["files"]}
         made._above = {Path(path): _pair(inode) for path, inode in kept["above"]}
+        links = kept.get("links")
+        made._links = None if links is None else {Path(link): target for link, target in links}
         return made
 
     def _protected(self, found: WorkspaceFiles) -> set[Path]:
@@ -136,12 +147,15 @@ class Protection:
         units.update(_existing(found.worktrees, _OBEYED_OF_WORKTREES))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
-    def undo(self, now: WorkspaceFiles, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
+    def undo(
+        self, now: WorkspaceFiles, *, mounted: frozenset[Path], changes: bool, network: bool, alone: bool
+    ) -> list[str]:
         """Restore changed files and rename new ones; return one line each, for the model and the log.
 
         `mounted`: the command's read-only mounts, which it can replace only by moving a folder above them; the person
         made any other difference there. `changes`: a person approved a change of the workspace, so removed files stay
-        removed. `alone`: no other command runs there; otherwise moved secrets stay until that command ends.
+        removed. `network`: a person gave it the network. `alone`: no other command runs there; otherwise moved secrets
+        stay until that command ends.
         """
         said = [line for git, inode in self._pinned.items() for line in self._returned(git, inode, now)]
         for unit, files in self._units.items():
@@ -156,10 +170,22 @@ class Protection:
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned:
-                said += [_set_aside(unit) for unit in _existing([git], GIT_FILES) if self._names_programs(unit)]
+                files = _existing([git], GIT_FILES)
+                said += [_set_aside(unit) for unit in files if self._names_programs(unit, network=network)]
+        said += [_unlinked(link) for link, target in now.links if self._is_planted(link, target)]
         if alone and not mounted and not changes:
             said += self._secrets_back(now)
         return said
+
+    def _is_planted(self, link: Path, target: str) -> bool:
+        """Whether the command made this link in a git folder; in a plain folder that became one, only old links stay.
+
+        Git itself can make `HEAD` a link to a branch."""
+        if self._links is None or self._links.get(link) == target:
+            return False
+        if link.name == "HEAD" and _BRANCH.fullmatch(target):
+            return False
+        return ".git" in link.parts or str(link.parent) not in self._folders
 
     def _has_same_parents(self, unit: Path) -> bool:
         """Whether every folder above it is still the same one."""
@@ -222,12 +248,13 @@ class Protection:
             git = _git_folder(git / "commondir")
         return git not in self._pinned and git not in now.pinned
 
-    def _names_programs(self, unit: Path) -> bool:
+    def _names_programs(self, unit: Path, *, network: bool = False) -> bool:
         """Whether git may run a program by this file of a git folder, or write outside the workspace."""
         if unit.name == "hooks":
             return any(True for _ in _files(unit))
         kept = _read(unit)
-        return kept is None or (unit.name != "commondir" and not self._is_harmless(kept.content, unit.parent))
+        harmless = _HARMLESS_SETTINGS | _PARTIAL_CLONE if network else _HARMLESS_SETTINGS
+        return kept is None or (unit.name != "commondir" and not self._is_harmless(kept.content, unit.parent, harmless))
 
     def _is_work_tree_of(self, git: Path, named: str) -> bool:
         """Whether this is the relative path of a submodule in the workspace, which leads back to its git folder."""
@@ -235,7 +262,7 @@ class Protection:
         plain = re.fullmatch(r"(\.\./)+[\w./-]+", named) is not None
         return plain and path.is_relative_to(self._root) and _git_folder(path / ".git") == git
 
-    def _is_harmless(self, settings: bytes, git: Path) -> bool:
+    def _is_harmless(self, settings: bytes, git: Path, harmless: frozenset[str]) -> bool:
         section = ""
         for line in settings.decode("utf-8", "replace").split("\n"):
             found = _SETTING.fullmatch(line)
@@ -244,7 +271,7 @@ class Protection:
             section, name, value = (found[1] or section).lower(), (found[2] or "").lower(), (found[3] or "").strip()
             if f"{section}.{name}" == "core.worktree" and self._is_work_tree_of(git, value):
                 continue
-            if name and f"{section}.{name}" not in _HARMLESS_SETTINGS:
+            if name and f"{section}.{name}" not in harmless:
                 return False
         return True
 
@@ -260,6 +287,7 @@ class WatchScope:
     home: Path
     mounted: frozenset[Path]
     changes: bool
+    network: bool = False
 
     @property
     def root(self) -> Path:
@@ -286,10 +314,9 @@ class WorkspaceWatch:
     def look(self) -> WorkspaceFiles:
         """The files after the command, also where it may have hidden a repository from the walk."""
         now = self.scope.look()
-        for _ in range(_MOST_CLOSED):
-            closed = set(now.unseen).difference(self.protection.unseen)
-            if not sum(_is_opened_up(folder, 0o500) for folder in closed):
-                break
+        closed = set(now.unseen).difference(self.protection.unseen)
+        deadline = time.monotonic() + _OPENING_SECONDS
+        if sum(_is_opened_up_below(folder, deadline) for folder in closed):
             now = self.scope.look()
         if any(secret_files.has_submodule_in_bulk(git) for git in (*now.pinned, *now.worktrees)):
             return self.scope.look(thorough=True)
@@ -297,7 +324,10 @@ class WorkspaceWatch:
 
     def undo(self, now: WorkspaceFiles, *, alone: bool) -> list[str]:
         """Undo the command's changes; see `Protection.undo`."""
-        return self.protection.undo(now, mounted=self.scope.mounted, changes=self.scope.changes, alone=alone)
+        scope = self.scope
+        return self.protection.undo(
+            now, mounted=scope.mounted, changes=scope.changes, network=scope.network, alone=alone
+        )
 
     def keep(self, folder: Path) -> None:
         """Keep the record in the folder of a background command; another version of Hermes may read it."""
@@ -305,6 +335,7 @@ class WorkspaceWatch:
         places = {
             "folders": _texts(scope.folders), "user_home": str(scope.user_home), "own": list(scope.own),
             "home": str(scope.home), "mounted": _texts(scope.mounted), "changes": scope.changes,
+            "network": scope.network,
         }  # fmt: skip
         kept = {"version": _VERSION, "scope": places, "files": self.protection.record()}
         hermes_home.write_atomic(folder / scope.file_name, json.dumps(kept).encode())
@@ -348,6 +379,7 @@ def kept_watch(file: Path) -> WorkspaceWatch | None:
         scope = WatchScope(
             folders=tuple(map(Path, at["folders"])), user_home=Path(at["user_home"]), own=tuple(at["own"]),
             home=Path(at["home"]), mounted=frozenset(map(Path, at["mounted"])), changes=bool(at["changes"]),
+            network=bool(at.get("network")),
         )  # fmt: skip
         return WorkspaceWatch(scope, Protection.of_record(kept["files"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -357,11 +389,11 @@ def kept_watch(file: Path) -> WorkspaceWatch | None:
 
 
 def files_in(
-    folders: tuple[Path, ...], user_home: Path, own: tuple[str, ...], *, thorough: bool = False
+    folders: tuple[Path, ...], user_home: Path, own: tuple[str, ...], *, thorough: bool = False, **limits: int
 ) -> WorkspaceFiles:
     """The secret and protected files of everything that a command can write to."""
     return secret_files.together(
-        secret_files.found_in(folder, user_home=user_home, own=own, writable=folders, thorough=thorough)
+        secret_files.found_in(folder, user_home=user_home, own=own, writable=folders, thorough=thorough, **limits)
         for folder in folders
     )
 
@@ -373,6 +405,19 @@ def _is_opened_up(folder: Path, rights: int) -> bool:
             return one.open_up(rights)
     except OSError:  # not ours, or gone
         return False
+
+
+def _is_opened_up_below(folder: Path, deadline: float) -> bool:
+    """Whether a command had closed a folder to its owner, who can use it again now, with all folders in it."""
+    if not _is_opened_up(folder, 0o500):
+        return False
+    waiting = [folder]
+    while waiting and time.monotonic() < deadline:
+        path = waiting.pop()
+        with suppress(OSError), opened(path) as one:
+            one.open_up(0o500)
+            waiting += [path / name for name, is_folder in one.entries() if is_folder]
+    return True
 
 
 def _existing(folders: Iterable[Path], names: Iterable[str]) -> list[Path]:
@@ -413,8 +458,14 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
-    for folder, _, names in os.walk(path):
-        yield from (Path(folder, name) for name in names if not name.endswith(".sample"))
+    waiting = [str(path)]
+    while waiting:  # `os.walk` fails in folders that are very deep
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.name.endswith(".sample"):
+                    yield Path(entry.path)
 
 
 def _first_link(path: Path) -> Path | None:
@@ -449,6 +500,16 @@ def _removed(link: Path) -> str:
             folder.remove(link.name)
 
     return _attempt(link, "this second name of it is gone", act, why="is hidden from commands")
+
+
+def _unlinked(link: Path) -> str:
+    def act() -> None:
+        with opened(link.parent) as folder:
+            status = folder.status(link.name)
+            if status is not None and stat.S_ISLNK(status.st_mode):
+                folder.remove(link.name)
+
+    return _attempt(link, "this link is gone", act, why="would lead git to write elsewhere")
 
 
 def _put_back(path: Path, before: _File) -> str:

@@ -20,7 +20,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -45,6 +44,7 @@ _KILLED_FIRST = 500
 """Points of 1000 for the kernel's choice of what to end when memory runs out."""
 _MOST_PROCESSES = 8192
 """The limit for all commands of all Hermes processes on the machine together."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -187,11 +187,20 @@ def _enter_own_network() -> bool:
         return False
     try:
         landlock.leave_network()
+        _keep_devices()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as loopback:
             fcntl.ioctl(loopback, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
     except OSError:  # as in most containers; where only the loopback is refused, bubblewrap makes a network of its own
         return False
     return True
+
+
+def _keep_devices() -> None:
+    """Leave the machine's mounts for a copy in which devices are read-only, which does not keep anybody from writing to
+    them. Otherwise a command of root, who owns /dev/null, could close it to every program of the machine."""
+    if sys.platform == "linux" and os.geteuid() == 0:
+        with contextlib.suppress(OSError):  # in most containers root has no right to mount
+            landlock.make_devices_read_only()
 
 
 class _Keeper:
@@ -218,12 +227,15 @@ class _Keeper:
         self._sandbox: str | None = request.get("sandbox", request.get("wall"))
         """`wall`: the key of version 0.1, of which a gateway may still run when this file is newer already."""
         self._limits: dict[str, int] = request.get("limits") or {}
-        self._free = self._disk()
+        self._disks = _disks([folder, *request.get("disks", ())])
+        self._free = [_room(disk) for disk in self._disks]
         self._least = self._limits.get("disk_reserve", 0), self._limits.get("entries_reserve", 0)
         self._memory_left = 0
 
     def run(self) -> None:
         status, said = os.pipe()
+        if self._sandbox == "bubblewrap" and not self._inside:
+            _keep_devices()
         if self._sandbox != "landlock":
             child = self._child = self._spawn(said)
         else:
@@ -245,7 +257,8 @@ class _Keeper:
             select.select([self._hermes], [], [])  # until Hermes has waited for its output, or is gone
         self._end(child, gentle=ended is None)
         if scratch := self._request.get("scratch"):
-            shutil.rmtree(scratch, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_folder(scratch)
         if ended is not None and not left:
             self._report(ended, left=False)
 
@@ -268,9 +281,6 @@ class _Keeper:
             os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
             os.close(writing)
             places += [(_above(filters), FILTER_FD), (_above(status), STATUS_FD)]
-            if os.geteuid() == 0:
-                with contextlib.suppress(PermissionError):  # a container, whose devices are nobody else's
-                    landlock.protect_devices()
             argv = self._with_binds(argv)
             if self._request["own_network"] and not self._inside:
                 argv.insert(1, "--unshare-net")
@@ -382,14 +392,10 @@ class _Keeper:
         left = _available_memory()
         if left < self._limits.get("memory_reserve", 0) and left < self._memory_left - left:
             return "memory"
-        if any(now < min(most) for now, *most in zip(self._disk(), self._least, self._free, strict=True)):
-            return "disk"
+        for disk, free in zip(self._disks, self._free, strict=True):
+            if any(now < min(most) for now, *most in zip(_room(disk), self._least, free, strict=True)):
+                return "disk"
         return ""
-
-    def _disk(self) -> tuple[int, int]:
-        """The free bytes and free entries of the disk; entries are plenty where the file system does not count them."""
-        found = os.fstatvfs(self._folder)
-        return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1 << 62
 
     def _report(self, ended: tuple[int, str], *, left: bool) -> None:
         facts = {"code": ended[0], "why": ended[1], "left": left}
@@ -478,6 +484,56 @@ def fork_keeper(request: dict[str, Any], *, output: int, folder: int, source: in
         _Keeper(request, theirs, output, folder, inside=inside, source=source).run()
     finally:
         os._exit(0)
+
+
+def _disks(places: list[int | str]) -> list[int | str]:
+    """One of the places for each disk they are on."""
+    found: dict[int, int | str] = {}
+    for place in places:
+        with contextlib.suppress(OSError):  # it is gone
+            found.setdefault(os.stat(place).st_dev, place)  # noqa: PTH116
+    return list(found.values())
+
+
+def _room(place: int | str) -> tuple[int, int]:
+    """The free bytes and free entries of a disk; plenty where the file system does not count entries."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return 1 << 62, 1 << 62
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1 << 62
+
+
+def remove_folder(folder: str) -> None:
+    """Remove the folder of an ended command with everything in it.
+
+    The command may have made folders too deep for a path or a recursion, and closed them. So each one is opened up,
+    moved to the top and emptied there.
+    """
+    top = os.open(folder, _FOLDER)
+    mark, number, waiting = os.urandom(8).hex(), 0, ["."]
+    try:
+        while waiting:
+            name = waiting.pop()
+            within = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                with os.scandir(within) as entries:
+                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                for entry, is_folder in found:
+                    if not is_folder:
+                        os.unlink(entry, dir_fd=within)
+                        continue
+                    number += 1
+                    os.chmod(entry, 0o700, dir_fd=within)
+                    os.rename(entry, f"{mark}{number}", src_dir_fd=within, dst_dir_fd=top)
+                    waiting.append(f"{mark}{number}")
+            finally:
+                os.close(within)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(folder)  # noqa: PTH106
 
 
 def _write(path: str, text: str) -> None:

@@ -14,11 +14,12 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_agent.execution import supervisor
 from hermes_agent.knowledge import skills
 from hermes_config.errors import HermesError
 
@@ -70,7 +71,8 @@ def opened(source: str, config: Config, *, within: str = "") -> Iterator[list[Fo
             raise SkillSourceError(f"there is no folder {within or source}"[:120])
         yield _skills_in(start, config)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            supervisor.remove_folder(str(folder))
 
 
 def _fetched(url: str, commit: str, folder: Path, config: Config) -> Path:

@@ -14,12 +14,14 @@ import logging
 import shlex
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_agent.budget import Budget
 from hermes_agent.execution import script
+from hermes_agent.execution.supervisor import remove_folder
 from hermes_agent.models.base import is_own_machine
 from hermes_agent.text import shortened
 from hermes_config.errors import HermesError
@@ -78,7 +80,8 @@ class VoiceListener:
         except script.ScriptFailed as error:
             raise NotHeard(f"stt.command failed: {error.what}") from error
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            with suppress(OSError):
+                await asyncio.to_thread(remove_folder, str(folder))
 
     async def _by_server(self, recording: Path) -> str:
         speech = self.config.stt

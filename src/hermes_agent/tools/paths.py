@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from hermes_agent.execution.base import Permit, content_digest
@@ -28,6 +29,8 @@ from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError
 from hermes_state.conversations import delete
 
+_COMPARED = 2_000
+"""Names that are compared with a misspelt one; a command can leave very many."""
 _KERNEL = ("/proc", "/sys", "/dev")
 _NO_WORKSPACES = frozenset({
     "/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/mnt", "/media", "/opt", "/run", "/sbin", "/srv", "/usr",
@@ -203,7 +206,8 @@ def user_home(ctx: FileContext) -> Path:
 
 def _near(place: FilePlace) -> str:
     try:
-        names = os.listdir(place.real.parent)  # noqa: PTH208 - names are all that is wanted
+        with os.scandir(place.real.parent) as entries:
+            names = [entry.name for entry in islice(entries, _COMPARED)]
     except OSError:
         return f"There is no folder {place.named.parent}."
     near = close_names(place.real.name, names)

@@ -7,19 +7,21 @@ when something was found, 1 when nothing was, 2 when the pattern is not valid.
 """
 
 # Without pathlib, which alone would double the time this program needs to start.
-# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH123, PTH202
+# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 _SAMPLE = 8_192
 _LONGEST = 2_000
+_MOST_RULES = 1_000_000
 
 
 class _Rule(NamedTuple):
@@ -56,12 +58,8 @@ def _say(path: str, number: int, mark: str, line: str) -> None:
 
 
 def _search(path: str, wanted: re.Pattern[str], context: int, largest: int) -> bool:
-    try:
-        if os.path.getsize(path) > largest:
-            return False
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError:
+    data = _content(path, largest)
+    if data is None:
         return False  # like ripgrep's --no-messages: unreadable files are skipped
     if b"\0" in data[:_SAMPLE]:
         return False
@@ -78,6 +76,17 @@ def _search(path: str, wanted: re.Pattern[str], context: int, largest: int) -> b
     return bool(hits)
 
 
+def _content(path: str, largest: int) -> bytes | None:
+    """The content of a plain file; None for anything else. A command may have put a pipe there, which never ends."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= largest else None
+
+
 def _files(root: str) -> Iterator[str]:
     if os.path.isfile(root):
         yield root
@@ -85,7 +94,20 @@ def _files(root: str) -> Iterator[str]:
     yield from _walk(root, _rules_above(root))
 
 
-def _walk(folder: str, rules: list[_Rule]) -> Iterator[str]:
+def _walk(root: str, rules: list[_Rule]) -> Iterator[str]:
+    within = [_entries(root, rules)]  # no recursion: a command can make folders deeper than Python can call
+    while within:
+        entry, rules = next(within[-1], (None, []))
+        if entry is None:
+            within.pop()
+        elif entry.is_dir(follow_symlinks=False):
+            within.append(_entries(entry.path, rules))
+        elif entry.is_file(follow_symlinks=False):
+            yield entry.path
+
+
+def _entries(folder: str, rules: list[_Rule]) -> Iterator[tuple[os.DirEntry[str], list[_Rule]]]:
+    """The entries of a folder that are not ignored, with the rules that hold there."""
     rules = rules + _rules(folder)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -94,13 +116,8 @@ def _walk(folder: str, rules: list[_Rule]) -> Iterator[str]:
     for entry in entries:
         if entry.is_symlink() or entry.name == ".git":
             continue
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if _ignored(entry.path, is_folder, rules):
-            continue
-        if is_folder:
-            yield from _walk(entry.path, rules)
-        elif entry.is_file(follow_symlinks=False):
-            yield entry.path
+        if not _ignored(entry.path, entry.is_dir(follow_symlinks=False), rules):
+            yield entry, rules
 
 
 def _rules_above(root: str) -> list[_Rule]:
@@ -116,11 +133,8 @@ def _rules_above(root: str) -> list[_Rule]:
 
 
 def _rules(folder: str) -> list[_Rule]:
-    try:
-        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return []
+    content = _content(os.path.join(folder, ".gitignore"), _MOST_RULES)
+    lines = content.decode("utf-8", "replace").splitlines() if content else []
     rules: list[_Rule] = []
     for line in lines:
         text = line.rstrip()

@@ -63,7 +63,7 @@ def box(question: ApprovalQuestion, *, whom: str) -> str:
     lines.append("│")
     facts = approval_text.facts(question, whom=whom)
     for name, value in facts:
-        first, *rest = _wrapped(text.harmless(value), columns - 9)
+        first, *rest = _wrapped(value, columns - 9)
         lines.append(f"│ {name:<8}{first}")
         lines += [f"│ {'':<8}{line}" for line in rest]
     lines.append("│")

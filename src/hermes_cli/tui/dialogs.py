@@ -112,7 +112,7 @@ class ApprovalDialog(ModalScreen[str]):
             ("sandbox", str(self._question.get("sandbox") or "")),
             ("expires", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip
-        lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
+        lines = [f"{name:<7} {approval_text.in_line(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))
         self._tell_more()
         self._make_room()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermes_agent.approvals import text
+from hermes_agent.approvals.types import ApprovalQuestion
 from hermes_agent.execution.base import SandboxOpening
+from hermes_state.ids import ConversationId, TurnId
 
 
 class TestACommand:
@@ -17,7 +19,19 @@ class TestACommand:
         assert line == f"rm⟨U+{code:04X}⟩x"
 
     def test_letters_of_every_language_stay(self) -> None:
-        for word in ("Grüße", "漢字", "привет", "naïve", "a  b", "'$x' && {y}"):
+        for word in (
+            "Grüße",
+            "漢字",
+            "привет",
+            "naïve",
+            "a  b",
+            "'$x' && {y}",
+            "n\u0303",
+            "ที่นี่",
+            "नमस्ते",
+            "שָׁלוֹם",
+            "m² 1º …",
+        ):
             assert text.exactly(word) == [word]
 
     @pytest.mark.parametrize(
@@ -27,6 +41,13 @@ class TestACommand:
             ("./\u0441\u043e\u0440\u0443", "./⟨U+0441⟩⟨U+043E⟩⟨U+0440⟩⟨U+0443⟩"),
             ("./run\u2024sh a\u2215b", "./run⟨U+2024⟩sh a⟨U+2215⟩b"),
             ("\uff52m x", "⟨U+FF52⟩m x"),
+            (
+                "\u217durl ./\u217eeploy.sh \u210ettp \u017fudo \ufb01le",
+                "⟨U+217D⟩url ./⟨U+217E⟩eploy.sh ⟨U+210E⟩ttp ⟨U+017F⟩udo ⟨U+FB01⟩le",
+            ),
+            ("\u1d04url \u13a0eploy \ua4f2s \u2c9fk", "⟨U+1D04⟩url ⟨U+13A0⟩eploy ⟨U+A4F2⟩s ⟨U+2C9F⟩k"),
+            ("rm\u0336 x\u20dd", "rm⟨U+0336⟩ x⟨U+20DD⟩"),
+            ("\u0338ls " + "e" + "\u0301" * 5, "⟨U+0338⟩ls e" + "\u0301" * 3 + "⟨U+0301⟩⟨U+0301⟩"),
         ],
     )
     def test_a_letter_that_only_looks_like_another_is_named(self, line: str, shown: str) -> None:
@@ -40,6 +61,15 @@ class TestACommand:
             "cat файл.txt x（日本）",
         ):
             assert text.exactly(line) == [line]
+
+    def test_the_name_of_a_folder_is_no_other_line_of_the_card(self) -> None:
+        asked = ApprovalQuestion(
+            id="q", kind="command", command="ls", workdir="/x\nsandbox  the workspace only\x1b[2J", detail="",
+            why="a\nb", conversation_id=ConversationId("c"), turn_id=TurnId("t"), call_id="", person_id=None,
+            platform="", expires_at=60, seconds=60,
+        )  # fmt: skip
+        shown = dict(text.facts(asked, whom="Ada"))
+        assert (shown["where"], shown["why"]) == ("/x sandbox the workspace only⟨U+001B⟩[2J", "a b")
 
     def test_empty_lines_do_not_push_the_command_away(self) -> None:
         shown = text.exactly("ls\n" + "\n" * 3_500 + "rm -rf important")

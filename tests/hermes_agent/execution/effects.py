@@ -67,7 +67,7 @@ class Effect:
 
     kind: str
     """created, changed (a file's content or its links), touched (no more than its mode, owner, times or attributes),
-    deleted, connection, secret, signal, worked, settings, running"""
+    deleted, connection, secret, signal, worked, settings, running, hung"""
     detail: str
 
     def __str__(self) -> str:
@@ -145,6 +145,9 @@ SETTINGS = (
     ".helix",
     ".windsurf",
     ".Rprofile",
+    ".Renviron",
+    ".RData",
+    ".pdbrc",
     ".irbrc",
     ".dir-locals-2.el",
     "opencode.jsonc",
@@ -173,6 +176,7 @@ while os.read(0, 1):  # the dummy gateway ends when the test does
     os.write(1, b"here\\n")
 """
 
+_DEVICES = ("/dev/null", "/dev/full")
 Snapshot = dict[str, tuple[int, ...]]
 
 
@@ -332,14 +336,16 @@ class World:
             if survivor.exists():
                 effects.append(Effect("running", "the file `survivor` appeared after the command had ended"))
         if "{HOST}" in line:
-            self.use_git()
+            effects += self.use_git()
         if "{PTS}" in line:
             with contextlib.suppress(OSError):
                 if os.read(self._master, 4096):
                     effects.append(Effect("connection", "a terminal of the host was written to"))
             with contextlib.suppress(OSError):
                 os.read(self._slave, 4096)
-        effects += self._files() + self._connections() + self._secrets(output) + self._signals()
+        effects += (
+            self._files() + self._changed_devices() + self._connections() + self._secrets(output) + self._signals()
+        )
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
         effects += [
@@ -358,23 +364,19 @@ class World:
             self._remember()
         return effects
 
-    def use_git(self) -> None:
+    def use_git(self) -> list[Effect]:
         """What the host does later in the workspace: a prompt, an editor and a person use git."""
         clean = {"PATH": os.defpath, "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         name = ["git", "-c", "user.name=A", "-c", "user.email=a@example.com"]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         for folder in (self.workspace, self.workspace / "w"):
-            if folder.is_dir():
-                for words in ("status", "diff", "log -1", "checkout -q -b later", "commit -q --allow-empty -m later"):
-                    subprocess.run(
-                        [*name, *words.split()],
-                        cwd=folder,
-                        env=clean,
-                        check=False,
-                        timeout=20,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
+            for words in ("status", "diff", "log -1", "checkout -q -b later", "commit -q --allow-empty -m later"):
+                try:
+                    if folder.is_dir():
+                        subprocess.run([*name, *words.split()], cwd=folder, env=clean, check=False, timeout=4, **quiet)
+                except subprocess.TimeoutExpired:
+                    return [Effect("hung", f"git {words} of the host in {folder.name}")]
+        return []
 
     # -- making it
 
@@ -573,6 +575,7 @@ class World:
     def _remember(self) -> None:
         self._before = self._snapshot()
         self._contents = {name: _content(name, state[0]) for name, state in self._before.items()}
+        self._devices = {name: os.stat(name) for name in _DEVICES}  # noqa: PTH116
 
     def _files(self) -> list[Effect]:
         effects = self._opened_folders()
@@ -594,6 +597,17 @@ class World:
                     Path(name).chmod(0o600)  # whatever its mode is now, we look; everything is put back afterwards
                 same = same and _content(name, state[0]) == self._contents.get(name, b"")
                 effects.append(Effect("touched" if same else "changed", name))
+        return effects
+
+    def _changed_devices(self) -> list[Effect]:
+        """Devices of the machine whose mode or owner was changed; they have the old ones again."""
+        effects = []
+        for name, before in self._devices.items():
+            now = os.stat(name)  # noqa: PTH116
+            if (now.st_mode, now.st_uid, now.st_gid) != (before.st_mode, before.st_uid, before.st_gid):
+                os.chown(name, before.st_uid, before.st_gid)
+                Path(name).chmod(stat.S_IMODE(before.st_mode))
+                effects.append(Effect("touched", name))
         return effects
 
     def _opened_folders(self) -> list[Effect]:
@@ -819,7 +833,10 @@ def _remove(path: Path) -> None:
                 function(name)
 
     for _ in range(3):
-        shutil.rmtree(path, onerror=open_up)
+        try:
+            shutil.rmtree(path, onerror=open_up)
+        except RecursionError:
+            subprocess.run(["rm", "-rf", path], check=False)
         if not path.exists():
             return
 

@@ -32,6 +32,8 @@ from typing import Any
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
 SECONDS = 6
+LONGEST = 15.0
+"""Seconds for undoing what a command did."""
 NOBODY = 65534
 PYTEST_PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
 
@@ -109,6 +111,8 @@ class Confined:
         self._runner = asyncio.Runner()
         self.status: int | None = None
         self.trouble = ""
+        self.ending = 0.0
+        """The longest time that Hermes needed for what an ended command left."""
 
     def close(self) -> None:
         self._runner.close()
@@ -164,6 +168,8 @@ class Confined:
             with contextlib.suppress(asyncio.TimeoutError):
                 self.status = await asyncio.wait_for(child.exited(), seconds)
                 await child.drained(0.3)
+            ended = time.monotonic()
+        self.ending = max(self.ending, time.monotonic() - ended)
         self.trouble = child.trouble
         return b"".join(output)
 
@@ -219,8 +225,10 @@ def _lines(world: Any, confined: Confined, files: list[str]) -> Iterator[dict[st
         for heading, line in _drawn(every):
             if world.git.parent == world.workspace.parent and " .git" in line:
                 continue  # there is none in the workspace then: one that a command makes is its own
-            began = time.monotonic()
+            began, confined.ending = time.monotonic(), 0.0
             effects = [str(effect) for effect in world.attempt(aimed(line, world), confined)]
+            if confined.ending > LONGEST:
+                effects.append(f"hung: Hermes, for {confined.ending:.0f} s after the command")
             yield {
                 "file": file, "heading": heading, "line": line, "effects": effects, "status": confined.status,
                 "trouble": confined.trouble, "seconds": round(time.monotonic() - began, 3),

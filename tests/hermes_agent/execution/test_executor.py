@@ -49,10 +49,11 @@ class World:
             folder.mkdir(parents=True, exist_ok=True)
         self.config: dict[str, Any] = {"executor": sandbox}
         self.limits = DEFAULTS.changed(**limits)
+        self.path = os.environ["PATH"]
 
     @property
     def environ(self) -> Mapping[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.person), "LANG": "C.UTF-8"}
+        return {"PATH": self.path, "HOME": str(self.person), "LANG": "C.UTF-8"}
 
     def command(self, text: str) -> ShellCommand:
         return ShellCommand(("bash", "-c", text), self.workspace, self.environ, text)
@@ -402,6 +403,29 @@ def test_a_repository_that_a_command_makes_keeps_its_settings_but_no_programs(wo
     assert (world.workspace / ".git/config.set-aside").exists()
 
 
+def test_a_link_that_a_command_puts_into_a_git_folder_is_gone(world: World) -> None:
+    """Git writes through links: its log of a branch would be appended to the file outside."""
+    git = _repository(world)
+    outside = world.root / "outside"
+    outside.write_text("mine")
+    (git / "mine").symlink_to(outside)
+    ended = world.run(
+        f"mkdir -p .git/logs; ln -s {outside} .git/logs/HEAD; ln -s x other; ln -s refs/heads/a .git/HEAD2"
+    )
+    assert not (git / "logs/HEAD").is_symlink() and not (git / "HEAD2").is_symlink()
+    assert (git / "mine").is_symlink() and (world.workspace / "other").is_symlink()
+    assert [("logs/HEAD" in line, "would lead git" in line) for line in ended.undone].count((True, True)) == 1
+
+
+def test_a_clone_that_fetches_by_itself_takes_a_network_permit(world: World) -> None:
+    made = (
+        "git init -q new; git -C new config remote.o.url http://example.org/x; git -C new config remote.o.promisor true"
+    )
+    assert len(world.run(made).undone) == 1 and (world.workspace / "new/.git/config.set-aside").exists()
+    again = made.replace("new", "again")
+    assert world.run(again, permit=world.permit(again, SandboxOpening(network=True))).undone == []
+
+
 def test_what_was_set_aside_is_told_and_kept(world: World) -> None:
     ended = world.run("echo content > .envrc")
     assert any(".envrc" in line for line in ended.undone)
@@ -507,6 +531,23 @@ def test_a_permit_for_the_host_leaves_the_sandbox(world: World) -> None:
     text = f"echo x > {world.root}/x"
     assert world.run(text, permit=world.permit(text, SandboxOpening(host=True))).code == 0
     assert (world.root / "x").exists()
+
+
+def test_no_program_of_the_workspace_answers_to_a_name_that_leaves_the_sandbox(world: World) -> None:
+    """A project's virtual environment stands first on PATH, and commands can make programs in it."""
+    for name in ("uname", "rg", "bash"):
+        program = world.workspace / "venv/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\necho planted\n")
+        program.chmod(0o755)
+    world.path = f"{world.workspace}/venv/bin:.:{world.path}"
+    opening = SandboxOpening(host=True)
+    assert world.run("uname", permit=world.permit("uname", opening)).output == "Linux\n"
+    assert world.run("uname").output == "planted\n", "within the sandbox it is the project's own"
+    held = Executor(world.home, config_of(world.home, world.config), world.limits)
+    assert not str(held.program("rg", world.environ, world.workspace)).startswith(str(world.workspace))
+    by_name = "venv/bin/uname"
+    assert world.run(by_name, permit=world.permit(by_name, opening)).output == "planted\n"
 
 
 @pytest.mark.parametrize("opening", [SandboxOpening(host=True), SandboxOpening(network=True)])

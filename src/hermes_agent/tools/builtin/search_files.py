@@ -58,7 +58,7 @@ class _Findings:
             if line != b"--" and len(self.complaint) < _LINE_CHARS:
                 self.complaint += f"{line.decode('utf-8', 'replace')} "
             return
-        if name in self.hidden:
+        if name in self.hidden or self.full.is_set():
             return
         if name not in self.open:
             if not self.takes(name):
@@ -96,7 +96,7 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     # If files are listed or counted, a page consists of files, and every line must be read.
     paged = mode == "content" or names
     found = _Findings(takes, first if paged else 1, last if paged else sys.maxsize)
-    argv = _ripgrep(args, root.real) or _python(args, root.real, limits.read_file_bytes)
+    argv = _ripgrep(args, root.real, ctx) or _python(args, root.real, limits.read_file_bytes)
     status = await _run(argv, root.real, found, ctx)
     if status == 2 and not found.hits:
         return ToolResult(f"The search could not be made: {' '.join(found.complaint.split())[:300]}", is_error=True)
@@ -123,13 +123,15 @@ async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) 
         return status
 
 
-def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:
+def _ripgrep(args: dict[str, Any], root: Path, ctx: ToolContext) -> list[str] | None:
     """The command line for ripgrep, if it is installed and lines are searched."""
-    import shutil  # here and below: listing tools does not need it
+    from hermes_agent.execution.executor import Executor
 
-    program = shutil.which("rg")
-    if program is None or args.get("target") == "files":
+    if args.get("target") == "files":
         return None  # names are quick to find anywhere, and ripgrep's globs differ from ours
+    program = Executor(ctx.home, ctx.config, ctx.db.limits).program("rg", os.environ, ctx.workdir)
+    if program is None:
+        return None
     argv = [program, "--no-config", "--null", "--line-number", "--with-filename", "--no-heading", "--color=never"]
     argv += ["--no-messages", "--hidden", "--glob=!.git", "--sort=path", "--max-columns=2000", "--max-columns-preview"]
     if args.get("file_glob"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -111,6 +113,31 @@ def test_credentials_and_the_closed_home_are_counted_and_not_shown(bench: Bench)
     assert "[3 files that may hold credentials or belong to Hermes were left out]" in content
     bench.gate.refuses = ("read",)
     assert bench.call("search_files", pattern="canary", path=str(bench.ctx.home)).is_error
+
+
+def test_pipes_and_very_deep_folders_hold_up_no_search(tree: Bench, program: str) -> None:
+    """What a command can leave behind in a workspace."""
+    if program == "ripgrep":
+        pytest.skip("ripgrep waits for the pipe, until the search is ended")
+    here = tree.ctx.workdir
+    os.mkfifo(here / ".gitignore")
+    os.mkfifo(here / "src/pipe.py")
+    deep = here / "deep"
+    deep.mkdir()
+    folder = os.open(deep, os.O_RDONLY)
+    for _ in range(1_200):
+        os.mkdir("d", dir_fd=folder)
+        below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    tree.write("zz.py", "needle")
+    began = time.monotonic()
+    found = tree.call("search_files", pattern="needle", output_mode="files_only").content
+    assert found == "README.md\nsrc/a.py\nsrc/deep/b.py\nzz.py"
+    assert tree.call("search_files", pattern="zz.*", target="files").content == "zz.py"
+    assert time.monotonic() - began < 30
+    subprocess.run(["/bin/rm", "-rf", str(deep)], check=True)  # too deep for pytest
 
 
 def test_a_pattern_that_runs_wild_is_killed_and_stops_nobody_else(bench: Bench, program: str) -> None:
