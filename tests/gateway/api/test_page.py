@@ -47,5 +47,5 @@ def test_every_path_of_the_page_is_there(door: Open) -> None:
                 answer = await here.client.get(path.replace("{id}", "x"))
                 assert "unknown_path" not in answer.text, path
 
-    assert len(paths) == 14
+    assert len(paths) == 15
     asyncio.run(go())
