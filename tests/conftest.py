@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.processes import bubblewrap_works
 from tests.support.stores import ENGINES, EngineName, TestStores, scratch
 
 from hermes_config.limits import Limits
@@ -76,6 +77,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start processes or wait for clocks come first: what ends a run are short tests, for all workers."""
     items.sort(key=_is_quick)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where bubblewrap cannot work (most containers), leave out its tests; those of Landlock and of neither run."""
+    parameters = item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    needed = "bubblewrap" in parameters or item.get_closest_marker("needs_bubblewrap") is not None
+    if needed and not bubblewrap_works():
+        pytest.skip("needs bubblewrap, which the kernel or the container keeps from working")
 
 
 def _is_quick(item: pytest.Item) -> bool:

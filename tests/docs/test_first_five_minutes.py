@@ -190,6 +190,7 @@ def test_minute_one_it_works(demo: Demo) -> None:
     demo.shows(printed("Minute 1", which=1))
 
 
+@pytest.mark.needs_bubblewrap
 def test_minute_two_it_asks(demo: Demo) -> None:
     demo.desk.type("delete the folder old")
     demo.shows(printed("Minute 2"), box_of)
@@ -199,6 +200,7 @@ def test_minute_two_it_asks(demo: Demo) -> None:
     assert (demo.folder / ".demo" / "workspace" / "old").is_dir()
 
 
+@pytest.mark.needs_bubblewrap
 def test_minute_three_phone_and_desk_are_one_conversation(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(demo.folder)
     demo.delivered()  # what was said at the desk comes to the phone at the platform's own pace
@@ -220,6 +222,7 @@ def test_a_stranger_gets_no_further_than_a_code(demo: Demo, monkeypatch: pytest.
     assert demo.at_rest() == before
 
 
+@pytest.mark.needs_bubblewrap
 def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(demo.folder)
     with Phone("ada", lines=14) as phone:
@@ -255,6 +258,7 @@ def test_the_moving_picture_ends_as_the_page_says() -> None:
     assert settled(shown).removesuffix("\n$") == "\n".join(line.strip() for line in settled(told).splitlines())
 
 
+@pytest.mark.needs_bubblewrap
 def test_minute_five_what_is_there(demo: Demo) -> None:
     for which, command in enumerate(("hermes sessions search 京都", "hermes status")):
         said, block = settled(demo.shell(command)), settled(printed("Minute 5", which=which))

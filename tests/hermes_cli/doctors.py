@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes import works
+from tests.support.processes import bubblewrap_works, works
 from tests.support.terminal import Terminal
 
 from hermes_state.session_db import SessionDB
@@ -57,7 +57,9 @@ def doctor(*flags: str) -> dict[str, Any]:
 
 
 def wrong(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in found["checks"] if one["mark"] != "ok"]
+    """What the doctor names, except that bubblewrap does not work here, where that is so."""
+    expected = set() if bubblewrap_works() else {"executor"}
+    return [one for one in found["checks"] if one["mark"] != "ok" and one["check"] not in expected]
 
 
 class Opened:

@@ -12,12 +12,20 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+
+from hermes_agent.execution import bubblewrap
 
 _ROOT = Path(__file__).parents[2]
 GONE = f"{socket.gethostname()}/4194305/1/dead"
 """A holder of leases whose process is certainly no more: no number of a process is as large."""
+
+
+@lru_cache(maxsize=1)
+def bubblewrap_works() -> bool:
+    return any(bubblewrap.probe(program) is not None for program in bubblewrap.programs())
 
 
 def works(*command: str) -> bool:

@@ -38,6 +38,7 @@ def scene(*steps: Step, home: Path | None = None, **config: object) -> Scenario:
     return Scenario(fake, script, config={**PRICED, **config}, home=home)
 
 
+@pytest.mark.needs_bubblewrap
 def test_seven_kinds_of_turns_explain_themselves() -> None:
     """Plain, tools, allowed, denied, outside the sandbox, failed, compressed; and nobody else's."""
     written = call("write_file", {"path": "a.txt", "content": "x\n[exit code 7]\n"})

@@ -95,6 +95,7 @@ def test_a_build_goes_on_while_the_gateway_is_restarted_twice(sandbox: str, pyte
         print(f"{sandbox}: {told.splitlines()[0]} {len(steps)} lines of output, told once")
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_process_that_cannot_outlive_its_container_is_lost_and_that_is_told_once() -> None:
     """The gateway is the first process of its own process namespace, as in a container: all others end with it."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]

@@ -57,6 +57,7 @@ def test_a_voice_message_is_heard_by_a_server_and_shown(gateway: Start, monkeypa
     assert user_texts(here.db) == ["[voice message, as text:] buy milk, please"]
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_command_of_this_machine_hears_in_the_sandbox(gateway: Start) -> None:
     command = "head -c 4 {file}; echo noise >&2; echo; ls; ls /proc | grep -c '^[0-9]'"
     _, read = spoken(gateway, {"command": command})

@@ -638,6 +638,7 @@ def test_a_command_that_fills_the_disk_is_ended(world: World) -> None:
 # -- never the host ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_sandbox_that_is_taken_away_never_leads_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bwrap"
     program.symlink_to(bubblewrap.programs()[0])  # a copy would not find the libraries that the wheel brings

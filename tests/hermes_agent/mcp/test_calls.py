@@ -117,6 +117,7 @@ def test_a_result_of_50_mb_is_dropped_while_it_is_read(bench: McpBench) -> None:
     assert "read_file" in kept.content
 
 
+@pytest.mark.needs_bubblewrap
 def test_it_is_confined(bench: McpBench) -> None:
     """It gets no variable of Hermes, does not see the home, and reaches no port of the machine."""
     database = bench.home / "state.db"

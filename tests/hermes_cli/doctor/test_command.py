@@ -164,6 +164,7 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
 }
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_healthy_home_has_nothing_wrong(healthy: Path) -> None:
     found = doctor()
     assert found["ok"] and wrong(found) == [] and found["home"] == str(healthy)
@@ -430,6 +431,7 @@ def test_hermes_agent_in_the_same_environment(healthy: Path, tmp_path: Path) -> 
     assert ran.returncode == 1 and seen["mark"] == "problem" and seen["fix"].startswith("pipx install --force ")
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_zone_that_does_not_exist(healthy: Path) -> None:
     found = json.loads(shell("hermes doctor --json", TZ="Europe/Atlantis").stdout)
     (seen,) = wrong(found)

@@ -41,6 +41,7 @@ async def _written(sign: Path) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.needs_bubblewrap
 def test_output_error_output_and_exit_code_come_back(bench: Bench) -> None:
     result = bench.call("terminal", command="echo out; echo err >&2; exit 3")
     assert result.content.startswith("out\nerr\n[exit code 3]\n[inside bubblewrap: ")
@@ -91,6 +92,7 @@ def test_a_group_that_ignores_the_polite_signal_is_killed(bench: Bench) -> None:
     assert _stopped(bench.workdir / "beat")
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_background_child_does_not_hold_the_call_and_is_ended(bench: Bench) -> None:
     began = time.monotonic()
     command = f"({BEAT}) & until [ -s beat ]; do sleep 0.01; done; echo done"
@@ -189,6 +191,7 @@ def test_people_who_look_on_see_output_as_it_comes(bench: Bench) -> None:
     assert bench.live == ["one\n", "two\n"]
 
 
+@pytest.mark.needs_bubblewrap
 def test_a_command_that_dies_of_a_signal_says_so(bench: Bench) -> None:
     assert "[exit code 139 (SIGSEGV)]" in bench.call("terminal", command="kill -SEGV $$").content
     on_host = bench.with_(config=config_of(bench.ctx.home, {"executor": "host"}))
