@@ -181,8 +181,9 @@ class RpcClient:
         with self._lock:
             self._early.append((process, frame))
             loop = self._loop if len(self._early) == 1 else None
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._take, context=self._context)
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, at this very moment perhaps: the window has ended
+                loop.call_soon_threadsafe(self._take, context=self._context)
 
     # -- on the loop ---------------------------------------------------------------------------------------
 
