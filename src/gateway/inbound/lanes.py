@@ -205,7 +205,8 @@ class Lanes:
 
     def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
         """Handle an edit: it replaces the waiting message, restarts the turn that reads it, or is only recorded."""
-        lane, new, turn = self._lane(row), Waiting(row.id, row, watcher), self._lane(row).at_work
+        lane, new = self._lane(row), Waiting(row.id, row, watcher)
+        turn = lane.at_work
         for at, one in enumerate(lane.waiting):
             if one.id == before.id and turn is not None and self._commands.kind(row) == "now":
                 del lane.waiting[at]
