@@ -290,19 +290,21 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def our_error(error: psycopg.Error, where: str) -> StateError:
+    """Our error for one of the server's. What a chat may see (`in_chat`) has none of the server's words about itself."""
     text = _first_line(error)
+    said = f"{where}: {text}"
     if isinstance(error, psycopg.IntegrityError):
         return IntegrityError(text, where=where)
     if isinstance(error, psycopg.DataError):
         return InvalidValue(text, where=where)
     if isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *_CONFLICTS)):
         return StoreBusy(where=where, hint="Try again in a moment.")
-    if isinstance(error, (pg.DiskFull, pg.OutOfMemory)):
-        return StoreFull(text, where=where, hint="Free some space on the server and try again.")
+    if isinstance(error, pg.DiskFull):
+        return StoreFull(where=said, hint="Free some space on the server and try again.")
     if isinstance(error, (pg.ReadOnlySqlTransaction, pg.InsufficientPrivilege)):
-        return StoreReadOnly(text, where=where, hint="Connect to the primary, with a user that may write.")
+        return StoreReadOnly(where=said, hint="Connect to the primary, with a user that may write.")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        return StoreUnavailable(text, where=where, hint="Check that the server runs; then try again.")
+        return StoreUnavailable(where=said, hint="Check that the server runs; then try again.")
     return StateError(text, where=where)
 
 

@@ -632,3 +632,22 @@ def test_a_database_that_cannot_be_reached_tells_a_chat_nothing_of_its_address()
         SessionDB.connect("postgresql://hermes:secret@127.0.0.1:1/state")
     assert "127.0.0.1:1/state: " in caught.value.one_line() and "secret" not in caught.value.one_line()
     assert caught.value.what == "the database cannot be reached" and "127.0.0.1" not in caught.value.in_chat()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("53100", errors.StoreFull, "The disk is full; nothing was written"),
+        ("53200", errors.StoreUnavailable, "The database cannot be reached"),
+        ("25006", errors.StoreReadOnly, "The database cannot be written to"),
+    ],
+)
+def test_what_a_server_says_of_itself_is_for_its_operator_and_no_chat(
+    stores: TestStores, code: str, kind: type[errors.StateError], said: str
+) -> None:
+    words = f"RAISE EXCEPTION 'could not extend file base/17072/16637' USING ERRCODE = '{code}'"
+    with closing(SessionDB(stores.postgresql())) as db:
+        with pytest.raises(kind) as caught:
+            db._execute_write(lambda conn: conn.run(f"DO $$ BEGIN {words}; END $$"))
+    assert "base/17072/16637" in caught.value.one_line()
+    assert caught.value.what == said and "base/" not in caught.value.in_chat()
