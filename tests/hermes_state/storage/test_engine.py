@@ -646,8 +646,7 @@ def test_what_a_server_says_of_itself_is_for_its_operator_and_no_chat(
     stores: TestStores, code: str, kind: type[errors.StateError], said: str
 ) -> None:
     words = f"RAISE EXCEPTION 'could not extend file base/17072/16637' USING ERRCODE = '{code}'"
-    with closing(SessionDB(stores.postgresql())) as db:
-        with pytest.raises(kind) as caught:
-            db._execute_write(lambda conn: conn.run(f"DO $$ BEGIN {words}; END $$"))
+    with closing(SessionDB(stores.postgresql())) as db, pytest.raises(kind) as caught:
+        db._execute_write(lambda conn: conn.run(f"DO $$ BEGIN {words}; END $$"))
     assert "base/17072/16637" in caught.value.one_line()
     assert caught.value.what == said and "base/" not in caught.value.in_chat()
