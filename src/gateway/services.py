@@ -82,7 +82,6 @@ class Services:
             return
         self.config = now
 
-
     async def chat_moved(self, platform: str, old_chat: str, new_chat: str) -> None:
         """A chat has a new id: its conversations go along, and its answers stay held if they were."""
 

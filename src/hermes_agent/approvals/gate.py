@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import os.path
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -254,7 +255,7 @@ class CommandGate:
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
     async def _bound_to_files(self, call: _Call) -> _Call:
-        """The call, bound to what the files of the workspace that a line names hold now, if the line leaves the sandbox.
+        """Bind a call that leaves the sandbox to what the files of the workspace hold that its line names.
 
         Commands may change those files without a question, so a yes to `./deploy.sh` is one for this deploy.sh.
         """
@@ -466,25 +467,29 @@ _MOST_NAMES, _MOST_FOLDERS, _HASHED_BYTES = 200, 20, 16 * 1024 * 1024
 
 def _named_files(action: Action, folders: Iterable[str]) -> list[str]:
     """The files in these folders that a command names, each with what it holds: also below a folder that it names."""
-    names = [os.path.expanduser(name) for name in dict.fromkeys(_NAME.findall(action.text))][:_MOST_NAMES]
-    below = [path for name in names if os.path.isdir(path := os.path.join(action.workdir, name))][:_MOST_FOLDERS]
-    paths = {os.path.realpath(os.path.join(start, name)) for start in (action.workdir, *below) for name in names}
-    inside = sorted(path for path in paths if any(_is_inside(path, folder) for folder in folders))
-    return [f"{path}\0{_content(path)}" for path in inside if os.path.isfile(path)]
+    words = _NAME.findall(action.text.replace("~/", f"{Path.home()}/"))
+    names = list(dict.fromkeys(words))[:_MOST_NAMES]
+    below = [path for path in _existing([Path(action.workdir)], names) if path.is_dir()][:_MOST_FOLDERS]
+    files = {path for path in _existing([Path(action.workdir), *below], names) if path.is_file()}
+    inside = (path for path in sorted(files) if any(_is_inside(str(path), folder) for folder in folders))
+    return [f"{path}\0{_content(path)}" for path in inside]
 
 
-def _content(path: str) -> str:
+def _existing(starts: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
+    for start, name in itertools.product(starts, names):
+        with suppress(OSError, ValueError, RuntimeError):  # it is no path, or nothing is there
+            yield (start / name).resolve(strict=True)
+
+
+def _content(path: Path) -> str:
     """The hash of a file; of a large or closed one the facts that change with every write."""
     try:
-        if os.path.getsize(path) <= _HASHED_BYTES:
-            return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        pass
-    try:
-        facts = os.stat(path)
+        facts = path.stat()
+        if facts.st_size <= _HASHED_BYTES and os.access(path, os.R_OK):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
     except OSError:
         return "gone"
-    return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
 
 
 def _hash(parts: Sequence[str]) -> str:

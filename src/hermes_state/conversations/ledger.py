@@ -208,7 +208,7 @@ class Ledger(StorePart):
         entry: Mapping[str, Any] | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> bool:
-        """The chat of `route` has a new id, which `fields` name: `new_route` leads to the same conversation from now on.
+        """The chat of `route` has a new id, which `fields` name: let `new_route` lead to the same conversation.
 
         False, with nothing changed, when `new_route` leads somewhere already. `route` stays, for work under way.
         """

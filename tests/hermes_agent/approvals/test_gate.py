@@ -387,7 +387,8 @@ class TestAnswers:
         assert not permit(gate(db, None, turn="t2"), "systemctl restart sshd").allowed
 
     @pytest.mark.parametrize(
-        "line", ["./deploy.sh --now", "bash 'deploy.sh'", "cd sub; ../deploy.sh", "cd sub && sudo ./up.sh", "sh <deploy.sh"]
+        "line",
+        ["./deploy.sh --now", "bash 'deploy.sh'", "cd sub; ../deploy.sh", "cd sub && sudo ./up.sh", "sh <deploy.sh"],
     )
     def test_a_yes_for_a_script_outside_the_sandbox_is_for_what_it_holds_now(
         self, db: SessionDB, tmp_path: Path, line: str
@@ -406,7 +407,9 @@ class TestAnswers:
         person = Person("deny")
         assert not permit(gate(db, person, turn="t4"), line, **more).allowed and person.asked
 
-    def test_a_script_that_changes_while_the_person_reads_is_not_run_outside(self, db: SessionDB, tmp_path: Path) -> None:
+    def test_a_script_that_changes_while_the_person_reads_is_not_run_outside(
+        self, db: SessionDB, tmp_path: Path
+    ) -> None:
         class Slow(Person):
             async def ask(self, question: ApprovalQuestion) -> Choice:
                 (tmp_path / "deploy.sh").write_text("rm -rf ~\n")
