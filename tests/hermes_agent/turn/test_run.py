@@ -262,7 +262,9 @@ def test_the_limits_of_every_call_are_those_of_the_agents_own_configuration(
     """Not those of the home that the process uses, where a first byte may take minutes."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "config.yaml").write_text("limits: {model_first_byte_ms: 300, model_idle_ms: 300}\nagent: {api_max_retries: 0}\n")
+    (own / "config.yaml").write_text(
+        "limits: {model_first_byte_ms: 300, model_idle_ms: 300}\nagent: {api_max_retries: 0}\n"
+    )
     never = say("never", hold=Hold())
 
     async def go(model: ScriptedModel) -> dict[str, Any]:
