@@ -260,7 +260,7 @@ class CommandGate:
         Commands may change those files without a question, so a yes to `./deploy.sh` is one for this deploy.sh.
         """
         action = call.action
-        if action.kind != "command" or not call.opening.host:
+        if action.kind != "command" or not call.opening.host or not call.reasons:
             return call
         folders = (self._workspace(action), gettempdir(), *map(os.path.expanduser, self.config.sandbox.write))
         found = await asyncio.to_thread(_named_files, action, folders)
@@ -462,12 +462,14 @@ def _bound(action: Action, opening: SandboxOpening) -> str:
 
 
 _NAME = re.compile(r"[^\s'\"`;|&<>()$={}]+")
+_WRITTEN = re.compile(r">{1,2}\|?\s*[^\s;|&<>()]+")
+"""Where output goes: such a file holds something else after each run."""
 _MOST_NAMES, _MOST_FOLDERS, _HASHED_BYTES = 200, 20, 16 * 1024 * 1024
 
 
 def _named_files(action: Action, folders: Iterable[str]) -> list[str]:
     """The files in these folders that a command names, each with what it holds: also below a folder that it names."""
-    words = _NAME.findall(action.text.replace("~/", f"{Path.home()}/"))
+    words = _NAME.findall(_WRITTEN.sub(" ", action.text.replace("~/", f"{Path.home()}/")))
     names = list(dict.fromkeys(words))[:_MOST_NAMES]
     below = [path for path in _existing([Path(action.workdir)], names) if path.is_dir()][:_MOST_FOLDERS]
     files = {path for path in _existing([Path(action.workdir), *below], names) if path.is_file()}

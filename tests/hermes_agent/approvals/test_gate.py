@@ -388,7 +388,13 @@ class TestAnswers:
 
     @pytest.mark.parametrize(
         "line",
-        ["./deploy.sh --now", "bash 'deploy.sh'", "cd sub; ../deploy.sh", "cd sub && sudo ./up.sh", "sh <deploy.sh"],
+        [
+            "./deploy.sh >log 2>&1",
+            "bash 'deploy.sh'",
+            "cd sub; ../deploy.sh",
+            "cd sub && sudo ./up.sh",
+            "sh <deploy.sh",
+        ],
     )
     def test_a_yes_for_a_script_outside_the_sandbox_is_for_what_it_holds_now(
         self, db: SessionDB, tmp_path: Path, line: str
@@ -399,7 +405,7 @@ class TestAnswers:
             (tmp_path / name).write_text("echo one\n")
         more = {"workdir": str(tmp_path), "outside": True}
         assert permit(gate(db, Person("always")), line, **more).allowed
-        (tmp_path / "unrelated").write_text("x")
+        (tmp_path / "log").write_text("deployed")
         assert permit(gate(db, None, turn="t2"), line, **more).allowed
         for name in ("deploy.sh", "sub/up.sh"):
             (tmp_path / name).write_text("rm -rf ~\n")
