@@ -82,6 +82,18 @@ class Services:
             return
         self.config = now
 
+    async def chat_moved(self, platform: str, old_chat: str, new_chat: str) -> None:
+        """A chat has a new id: its conversations go along, and its answers stay held if they were."""
+
+        def take_along() -> int:
+            held = self.db.held_answers
+            if held.is_held(self.settings.delivery.hold, platform, old_chat):
+                held.hold_chat(platform, new_chat, True, by=None)
+            return self.store.take_along(platform, old_chat, new_chat)
+
+        if count := await asyncio.to_thread(take_along):
+            _log.info("%d conversations follow a chat to its new id", count, extra={"action": "chat_moved"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -149,7 +161,9 @@ def assemble(
     webhooks = WebhookRoutes()
     for adapter in adapters.values():
         adapter.set_message_handler(partial(intake.receive, adapter=adapter))
-        adapter.context = PlatformContext(services.db, adapter, webhooks, deliverer.reachable_again)
+        adapter.context = PlatformContext(
+            services.db, adapter, webhooks, deliverer.reachable_again, services.chat_moved
+        )
     return Parts(
         services=services, agents=agents, deliverer=deliverer, lanes=lanes, intake=intake, webhooks=webhooks,
         connections=Connections(adapters, connected=deliverer.back),

@@ -415,8 +415,14 @@ class AIAgent(Callbacks):
             await hooks.fire("on_session_start", session_id=self.session_id, model=self.model, platform=self.platform)
 
     async def _fire_pre_llm_call(self, message: Content, person: PersonId | None, task_id: str | None) -> list[Any]:
+        """Fire `pre_llm_call` before the turn opens, because what the hooks answer is stored with its message.
+
+        While another turn runs here this message is refused, and no plug-in hears of it.
+        """
         if not plugins.has_hook("pre_llm_call"):
             return []
+        if await asyncio.to_thread(self._is_held):
+            raise ConversationBusy(where=str(self.session_id))
         history = await asyncio.to_thread(self._setup.db.get_messages_as_conversation, self._known_session)
         return await hooks.fire(
             "pre_llm_call", session_id=self.session_id, task_id=task_id or "", user_message=copy.deepcopy(message),
@@ -446,6 +452,12 @@ class AIAgent(Callbacks):
             return False
         self.session_id = SessionId(db.get_compression_tip(known))
         return True
+
+    def _is_held(self) -> bool:
+        """Whether a living process runs a turn of the conversation."""
+        db = self._setup.db
+        lease = db.leases.get(ConversationId(db.get_conversation_root(self._known_session)))
+        return lease is not None and not process_identity.is_gone(lease.holder)
 
     def _release_lost_lease(self) -> bool:
         """Release the lease of a process that certainly no longer runs."""

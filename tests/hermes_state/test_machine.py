@@ -146,6 +146,10 @@ class StoreMachine(RuleBasedStateMachine):
         target = self.session(data)
         assert self.db.ledger.switch(route, target).session_id == self.said.switch(route, target)
 
+    @rule(route=ROUTES, new_route=ROUTES)
+    def take_along(self, route: str, new_route: str) -> None:
+        assert self.db.ledger.take_along(route, new_route) == self.said.take_along(route, new_route)
+
     @rule(route=ROUTES)
     def reset(self, route: str) -> None:
         new, before = self.new("s"), self.said.routes.get(route)

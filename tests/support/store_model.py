@@ -118,6 +118,13 @@ class Conversations:
         self.segments[tip].ended = None
         return tip
 
+    def take_along(self, route: str, new_route: str) -> bool:
+        """Both routes lead there from now on, unless the new one led somewhere already."""
+        if route not in self.routes or new_route in self.routes:
+            return False
+        self.routes[new_route] = self.tip(self.routes[route])
+        return True
+
     def reset(self, route: str, new: str) -> None:
         self._leave(route, "session_reset")
         self.open(new, route)

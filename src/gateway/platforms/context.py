@@ -138,8 +138,9 @@ class PlatformContext:
         adapter: BasePlatformAdapter,
         routes: WebhookRoutes,
         reachable: Callable[[str, str, str], Awaitable[object]] | None = None,
+        moved: Callable[[str, str, str], Awaitable[object]] | None = None,
     ) -> None:
-        self._db, self._adapter, self._reachable = db, adapter, reachable
+        self._db, self._adapter, self._reachable, self._moved = db, adapter, reachable, moved
         self.http = Webhooks(routes, adapter.platform.value)
 
     def cursor(self, name: str = "") -> Cursor:
@@ -162,6 +163,15 @@ class PlatformContext:
         """
         if self._reachable is not None:
             await self._reachable(self._adapter.platform.value, self._adapter.account, str(chat_id))
+
+    async def chat_moved(self, old_chat_id: str, new_chat_id: str) -> None:
+        """Say that a chat has a new id, before you pass on a message from there: its conversations go along.
+
+        Only for what the platform itself says. Who may write there is decided by the new id. When this returns it is
+        durable; when it raises, say it again. Saying it twice does nothing.
+        """
+        if self._moved is not None:
+            await self._moved(self._adapter.platform.value, str(old_chat_id), str(new_chat_id))
 
     def commands(self, *, role: str = "owner") -> tuple[NativeCommand, ...]:
         """The slash commands that people with this role can use in chats, ours and those of plug-ins."""

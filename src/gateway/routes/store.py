@@ -7,10 +7,12 @@ method for each change of a route.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 from gateway.config import GatewayConfig
 from gateway.routes import mirror, reset_policy
-from gateway.routes.entries import RouteEntries, change_of
+from gateway.routes.entries import RouteEntries, change_of, read_entry
 from gateway.routes.resolver import Resolver, RouteRules
 from gateway.routes.source import SessionEntry, SessionSource, instant, local_time
 from hermes_state.conversations.ledger import Resolved
@@ -252,6 +254,29 @@ class RouteStore(RouteRules):
         scope, written_entry = self.sessions_dir.name, entry.to_dict()
         self._with_db().ledger.switch(key, session_id, scope=scope, entry=written_entry, only_new=only_new)
         self.moved()
+
+    def take_along(self, platform: str, old_chat: str, new_chat: str) -> int:
+        """A chat has a new id: its conversations go along, unless the new routes lead somewhere already.
+
+        Returns how many did. This reads every route; it happens once in the life of a chat.
+        """
+        self._save_loaded()
+        db, taken = self._with_db(), 0
+        mark, routes = json.dumps(old_chat, ensure_ascii=False), self._over(db).routes
+        for row in (row for page in routes.pages() for row in page if mark in row.entry_json):
+            entry = read_entry(row)
+            origin = None if entry is None else entry.origin
+            if entry is None or origin is None or (origin.platform.value, origin.chat_id) != (platform, old_chat):
+                continue
+            entry.origin = source = replace(origin, chat_id=new_chat)
+            entry.session_key = self.key(source)
+            taken += db.ledger.take_along(
+                row.session_key, entry.session_key, scope=routes.scope, entry=entry.to_dict(),
+                fields=self._resolver(db).peer(source),
+            )  # fmt: skip
+        if taken:
+            self.moved()
+        return taken
 
     # -- what is remembered of a route ---------------------------------------------------------------------
 

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import os.path
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent import context, hooks, process_identity
@@ -171,6 +174,7 @@ class CommandGate:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
         call = self._needs(action, judged, await self._unknown_targets(action), inside=inside)
+        call = await self._bound_to_files(call)
         unconfined = self.sandbox == "host" and action.kind == "command"
         off = self.config.approvals.mode == "off" or self.yolo.on
         if off and self.sandbox == "host":
@@ -250,6 +254,18 @@ class CommandGate:
         exact = _hash([bound, *self.extra_reasons]) if self.extra_reasons else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
+    async def _bound_to_files(self, call: _Call) -> _Call:
+        """Bind a call that leaves the sandbox to what the files of the workspace hold that its line names.
+
+        Commands may change those files without a question, so a yes to `./deploy.sh` is one for this deploy.sh.
+        """
+        action = call.action
+        if action.kind != "command" or not call.opening.host or not call.reasons:
+            return call
+        folders = (self._workspace(action), gettempdir(), *map(os.path.expanduser, self.config.sandbox.write))
+        found = await asyncio.to_thread(_named_files, action, folders)
+        return replace(call, hash=_hash([call.bound, *self.extra_reasons, *found])) if found else call
+
     async def _permit_by_setting(self, call: _Call, rule: str) -> GateDecision:
         """Permit a call by the owner's configuration; a call that leaves the sandbox is logged before it runs."""
         leaves = call.leaves
@@ -274,7 +290,7 @@ class CommandGate:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
         if self.answered:
-            return _denial(call.why, "what was approved is not what would happen now: something has changed since")
+            return _denial(call.why, _CHANGED)
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
         async with self.asking:
@@ -286,6 +302,8 @@ class CommandGate:
             if asked.state == "pending" and asked.expires_at > now:
                 with self.person_wait:
                     choice = await self._ask_person(approver, question_of(asked, now=now))
+            if choice not in (None, "deny") and (await self._bound_to_files(call)).hash != call.hash:
+                return _denial(call.why, _CHANGED)
             if await self._spend(call):
                 return call.verdict
             unanswered = choice is None and asked.state != "denied"
@@ -369,6 +387,7 @@ class CommandGate:
         )  # fmt: skip
 
 
+_CHANGED = "what was approved is not what would happen now: something has changed since"
 _BEFOREHAND = "start hermes without -q to be asked, or permit it beforehand: hermes approvals add --help"
 _NOT_JUDGED = Judgement("run", understood=False)
 
@@ -440,6 +459,39 @@ def _bound(action: Action, opening: SandboxOpening) -> str:
     # Here the detail of a command names the process that reads it: a yes for one is none for another.
     # The cost of a model call differs from call to call; a lasting approval covers all of them.
     return _hash([action.kind, action.text, action.workdir, "" if action.kind == "spend" else action.detail])
+
+
+_NAME = re.compile(r"[^\s'\"`;|&<>()$={}]+")
+_WRITTEN = re.compile(r">{1,2}\|?\s*[^\s;|&<>()]+")
+"""Where output goes: such a file holds something else after each run."""
+_MOST_NAMES, _MOST_FOLDERS, _HASHED_BYTES = 200, 20, 16 * 1024 * 1024
+
+
+def _named_files(action: Action, folders: Iterable[str]) -> list[str]:
+    """The files in these folders that a command names, each with what it holds: also below a folder that it names."""
+    words = _NAME.findall(_WRITTEN.sub(" ", action.text.replace("~/", f"{Path.home()}/")))
+    names = list(dict.fromkeys(words))[:_MOST_NAMES]
+    below = [path for path in _existing([Path(action.workdir)], names) if path.is_dir()][:_MOST_FOLDERS]
+    files = {path for path in _existing([Path(action.workdir), *below], names) if path.is_file()}
+    inside = (path for path in sorted(files) if any(_is_inside(str(path), folder) for folder in folders))
+    return [f"{path}\0{_content(path)}" for path in inside]
+
+
+def _existing(starts: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
+    for start, name in itertools.product(starts, names):
+        with suppress(OSError, ValueError, RuntimeError):  # it is no path, or nothing is there
+            yield (start / name).resolve(strict=True)
+
+
+def _content(path: Path) -> str:
+    """The hash of a file; of a large or closed one the facts that change with every write."""
+    try:
+        facts = path.stat()
+        if facts.st_size <= _HASHED_BYTES and os.access(path, os.R_OK):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
+    except OSError:
+        return "gone"
 
 
 def _hash(parts: Sequence[str]) -> str:

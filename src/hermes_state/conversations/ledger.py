@@ -9,6 +9,7 @@ no other process sees a verb half done, and no crash leaves it half done.
     uncompress  undo a compression: the parent continues, with the messages of the child since
     branch    begin a new conversation as a copy
     switch    point a route at another conversation
+    take_along  point the route of a chat's new id at the conversation of its old one
     reset     point a route at a new conversation; the old one ends when no other route leads to it
     end, reopen, delete
 
@@ -195,6 +196,32 @@ class Ledger(StorePart):
         if row["ended_at"] is not None:
             sessions.reopen(conn, tip, now)
         return Handle(ConversationId(row["root_id"]), tip)
+
+    @in_transaction
+    def take_along(
+        self,
+        conn: Connection,
+        route: str,
+        new_route: str,
+        *,
+        scope: str = "",
+        entry: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """The chat of `route` has a new id, which `fields` name: let `new_route` lead to the same conversation.
+
+        False, with nothing changed, when `new_route` leads somewhere already. `route` stays, for work under way.
+        """
+        old = _Route(conn, scope, route, self._store.clock()).row()
+        session = None if old is None or old[0] is None else sessions.fetch(conn, chain.tip(conn, old[0]), lock=True)
+        if old is None or session is None:
+            return False
+        if not _Route(conn, scope, new_route, old[2]).point(session["id"], entry, only_new=True):
+            return False
+        if session["session_key"] == route:  # it began there, and was not only resumed there
+            for segment, _ in conn.rows(chain.Q.segments, (session["root_id"],)):
+                set_columns(conn, "sessions", segment, session_key=new_route, **(fields or {}))
+        return True
 
     def reset(
         self,

@@ -50,6 +50,8 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("under an older key", lambda: resolve("agent:main:cli:table", source="cli", search=place))
     gone = RouteChange(PHONE, {"expiry_finalized": True}, {})
     do("close it", lambda: routes.finish(gone, "d", used_at=1e12))
+    moved = {"chat_id": "-100", "chat_type": "group"}
+    do("the chat has a new id", lambda: ledger.take_along(PHONE, "agent:main:telegram:group:-100", fields=moved))
 
 
 def check(db: SessionDB, _effects: list[str]) -> list[str]:

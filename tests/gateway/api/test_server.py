@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import socket
@@ -171,18 +172,27 @@ def test_metrics_look_at_the_lanes_on_the_event_loop(door: Open, monkeypatch: py
 
 
 def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its JSON is parsed there, and its pictures are decoded there."""
     threads: list[int] = []
-    parsed = bodies.parsed
+    parsed, decoded = bodies.parsed, base64.b64decode
 
     def seen(raw: bytes) -> dict[str, object]:
         threads.append(threading.get_ident())
         return parsed(raw)
 
+    def unpacked(text: str) -> bytes:
+        threads.append(threading.get_ident())
+        return decoded(text)
+
     async def go() -> None:
         monkeypatch.setattr(bodies, "parsed", seen)
-        for text in ("small", "x" * 1_000_000):
-            raw = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
-            assert (await bodies.read(raw, bodies.asked)).said.text == text
-        assert threads[0] == threading.get_ident() != threads[1]
+        monkeypatch.setattr(base64, "b64decode", unpacked)
+        for content in (b"small", b"x" * 1_000_000):
+            url = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+            parts = [{"type": "image_url", "image_url": {"url": url}}]
+            raw = json.dumps({"messages": [{"role": "user", "content": parts}]}).encode()
+            assert (await bodies.read(raw, bodies.asked)).said.pictures[0].content == content
+        here = threading.get_ident()
+        assert threads[:2] == [here, here] and len(threads) == 4 and here not in threads[2:]
 
     asyncio.run(go())

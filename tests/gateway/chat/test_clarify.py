@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,23 @@ def test_it_lapses_and_words_that_come_too_late_are_a_message(db: SessionDB, hom
                 await here.until(lambda: "A new turn." in here.chat.chat(MEMBER))
                 await here.quiet()
             assert "gave no answer" in answer_of(model)
+
+    asyncio.run(go())
+
+
+def test_a_platform_that_does_not_answer_for_the_closed_question_holds_up_nothing(
+    db: SessionDB, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> None:
+        with caplog.at_level(logging.INFO), asks() as model:
+            async with gateway(db, home, model) as here:
+                db.limits = db.limits.changed(send_seconds=1)
+                await here.chat.say("book a trip", MEMBER)
+                shown = await question(here)
+                here.chat.delay = 60
+                await here.chat.press(shown.buttons[1][0], MEMBER)
+                await here.until(lambda: "a closed question still shows its buttons" in caplog.text)
+                here.chat.delay = 0
 
     asyncio.run(go())
 

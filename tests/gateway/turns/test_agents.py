@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.gateways import PretendGateway
 
 from gateway.services import Services
 from gateway.turns.agents import PENDING, Agents, AgentSpec, rebaseline, reusable, signature
 from hermes_config import config as configuration
 from hermes_config.limits import Limits
+from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 WANTED = AgentSpec(platform="telegram", person_id=PersonId("p1"))
 BASE: dict[str, Any] = {
@@ -57,6 +60,31 @@ def sign(home: Path) -> Callable[..., str]:
 def test_what_changes_an_agent_changes_its_signature(sign: Callable[..., str], change: dict[str, Any]) -> None:
     assert sign() != sign(**change)
     assert sign() == sign()
+
+
+def test_a_chat_that_goes_on_keeps_to_a_rule_that_was_set_meanwhile(db: SessionDB, home: Path) -> None:
+    def results(model: ScriptedModel) -> str:
+        return str([one["content"] for one in model.requests[-1].json["messages"] if one["role"] == "tool"][-1])
+
+    async def go() -> None:
+        makes = say(calls=[call("terminal", {"command": "touch made"})])
+        with ScriptedModel(makes, say("One."), makes, say("Two.")) as model:
+            async with PretendGateway(db, home, model) as here:
+                (home / "workspace").mkdir(exist_ok=True)
+                await here.chat.say("make it")
+                await here.until(lambda: "One." in here.chat.chat())
+                assert "exit code 0" in results(model)
+                configuration.set_value("approvals.deny", ["touch *"], home)
+                await here.chat.say("make it again")
+                await here.until(lambda: "Two." in here.chat.chat())
+                assert "approvals.deny forbids this" in results(model)
+                configuration.set_value("budget.day.tokens", 1, home)
+                await here.chat.say("and again")
+                await here.until(lambda: any("budget.day.tokens" in text for text in here.chat.chat()))
+                await here.quiet()
+                assert len(model.requests) == 4
+
+    asyncio.run(go())
 
 
 def test_the_person_and_the_room_count_and_what_an_agent_does_not_take_in_does_not(sign: Callable[..., str]) -> None:

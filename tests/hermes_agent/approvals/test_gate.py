@@ -386,6 +386,45 @@ class TestAnswers:
         assert permit(gate(db, None, turn="t2"), SERVICE).allowed
         assert not permit(gate(db, None, turn="t2"), "systemctl restart sshd").allowed
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "./deploy.sh >log 2>&1",
+            "bash 'deploy.sh'",
+            "cd sub; ../deploy.sh",
+            "cd sub && sudo ./up.sh",
+            "sh <deploy.sh",
+        ],
+    )
+    def test_a_yes_for_a_script_outside_the_sandbox_is_for_what_it_holds_now(
+        self, db: SessionDB, tmp_path: Path, line: str
+    ) -> None:
+        """Commands may change the script without a question."""
+        (tmp_path / "sub").mkdir()
+        for name in ("deploy.sh", "sub/up.sh"):
+            (tmp_path / name).write_text("echo one\n")
+        more = {"workdir": str(tmp_path), "outside": True}
+        assert permit(gate(db, Person("always")), line, **more).allowed
+        (tmp_path / "log").write_text("deployed")
+        assert permit(gate(db, None, turn="t2"), line, **more).allowed
+        for name in ("deploy.sh", "sub/up.sh"):
+            (tmp_path / name).write_text("rm -rf ~\n")
+        assert not permit(gate(db, None, turn="t3"), line, **more).allowed
+        person = Person("deny")
+        assert not permit(gate(db, person, turn="t4"), line, **more).allowed and person.asked
+
+    def test_a_script_that_changes_while_the_person_reads_is_not_run_outside(
+        self, db: SessionDB, tmp_path: Path
+    ) -> None:
+        class Slow(Person):
+            async def ask(self, question: ApprovalQuestion) -> Choice:
+                (tmp_path / "deploy.sh").write_text("rm -rf ~\n")
+                return await super().ask(question)
+
+        (tmp_path / "deploy.sh").write_text("echo one\n")
+        verdict = permit(gate(db, Slow("once")), "./deploy.sh", workdir=str(tmp_path), outside=True)
+        assert not verdict.allowed and "something has changed since" in verdict.reason
+
     def test_a_tool_of_a_plugin_is_granted_by_its_name(self, db: SessionDB) -> None:
         person = Person("always")
         assert permit(gate(db, person), 'deploy {"to": "a"}', kind="plugin").allowed

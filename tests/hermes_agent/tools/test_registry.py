@@ -290,6 +290,18 @@ def test_the_time_of_a_person_who_is_asked_is_not_the_tools(make_agent: Any, db:
     assert [row.state for row in db.approvals.of_turn(result["turn_id"])] == ["used"]
 
 
+def test_a_tool_that_goes_on_after_a_persons_answer_has_its_whole_time(bench: Bench) -> None:
+    async def asks(args: dict[str, Any], ctx: ToolContext) -> str:
+        with ctx.person_wait:
+            await asyncio.sleep(1.5)
+        await asyncio.sleep(0.6)
+        return "done"
+
+    bench.limited(tool_seconds=1)
+    result = asyncio.run(run_call(_tool(handler=asks), "{}", replace(bench.ctx, stop=Stop())))
+    assert result.content == "done"
+
+
 def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) -> None:
     async def deaf(args: dict[str, Any], ctx: ToolContext) -> str:
         ends = time.monotonic() + 5

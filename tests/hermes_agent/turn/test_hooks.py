@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tests.hermes_agent.conftest import MakeAgent, Person
 
+from hermes_agent.agent import ConversationBusy
 from hermes_agent.approvals.types import Choice
 from hermes_state import SessionDB
 from hermes_testing.plugins import plugin_home
-from hermes_testing.scripted.model import ScriptedModel, call, fail, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
 
 Plug = Callable[[str], None]
 SEEING = "claude-scripted"
@@ -80,6 +81,29 @@ def test_without_anybody_to_ask_the_call_is_not_made(make_agent: MakeAgent, plug
     with ScriptedModel(say(calls=[call("todo")]), say("Well.")) as model:
         run(make_agent(model).arun_conversation("plan"))
         assert "was not run" in sent(model, 1)[-1]["content"]
+
+
+def test_no_plugin_hears_of_a_message_that_a_busy_conversation_refuses(make_agent: MakeAgent, plug: Plug) -> None:
+    plug("""
+global heard
+heard = []
+ctx.register_hook("pre_llm_call", lambda user_message, **_: heard.append(user_message))
+""")
+
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("Slow.", hold=hold)) as model:
+            agent = make_agent(model)
+            task = asyncio.ensure_future(agent.arun_conversation("one"))
+            await hold.reached()
+            for busy in (agent, make_agent(model, session_id=agent.session_id)):
+                with pytest.raises(ConversationBusy):
+                    await busy.arun_conversation("two")
+            hold.release()
+            await task
+
+    asyncio.run(go())
+    assert vars(sys.modules["hermes_plugins.mine"])["heard"] == ["one"]
 
 
 def test_what_a_hook_adds_to_a_picture_is_sent_now_and_later(

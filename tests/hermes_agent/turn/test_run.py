@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
 
+from hermes_agent import AIAgent
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.models.base import TokenUsage
 from hermes_agent.turn import control
+from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.people import usage
@@ -250,6 +253,28 @@ def test_a_stream_callback_is_for_its_own_turn(db: SessionDB, make_agent: MakeAg
         run(agent.arun_conversation("one", stream_callback=heard.append))
         run(agent.arun_conversation("two"))
     assert "".join(heard) == "First."
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["the answer", "the title"])
+def test_the_limits_of_every_call_are_those_of_the_agents_own_configuration(
+    db: SessionDB, tmp_path: Path, answered: bool
+) -> None:
+    """Not those of the home that the process uses, where a first byte may take minutes."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.yaml").write_text(
+        "limits: {model_first_byte_ms: 300, model_idle_ms: 300}\nagent: {api_max_retries: 0}\n"
+    )
+    never = say("never", hold=Hold())
+
+    async def go(model: ScriptedModel) -> dict[str, Any]:
+        agent = AIAgent(session_db=db, config=configuration.load(own), endpoint=model.endpoint(), workdir=tmp_path)
+        result = await asyncio.wait_for(agent.arun_conversation("hello"), 10)
+        await asyncio.wait_for(asyncio.gather(*agent._beside, return_exceptions=True), 10)
+        return result
+
+    with ScriptedModel(*([say("Hello.")] if answered else []), never) as model:
+        assert asyncio.run(go(model))["completed"] is answered
 
 
 def test_a_foreign_message_is_in_the_next_prompt_and_breaks_nothing(

@@ -225,6 +225,28 @@ def test_leaving_a_conversation_that_another_route_is_on_does_not_end_it(db: Ses
     assert led_to(db) == result.handle.session_id
 
 
+def test_a_conversation_goes_along_to_the_new_id_of_its_chat_once(db: SessionDB, chat: SessionId, clock: Clock) -> None:
+    new, fields = "agent:main:telegram:group:-100", {"chat_id": "-100", "chat_type": "group"}
+    tip = db.ledger.rotate(chat, SUMMARY).session_id
+    assert db.ledger.take_along(KEY, new, fields=fields)
+    assert led_to(db, new) == led_to(db) == tip
+    for segment in (chat, tip):
+        row = db.get_session(segment)
+        assert row is not None and (row["session_key"], row["chat_id"]) == (new, "-100")
+    own = db.ledger.reset(new).handle.session_id
+    assert not db.ledger.take_along(KEY, new, fields=fields), "said again: what is there now stays"
+    assert led_to(db, new) == own
+    assert not db.ledger.take_along("agent:main:telegram:group:-7", "agent:main:telegram:group:-8", fields=fields)
+
+
+def test_a_conversation_that_a_route_only_resumed_keeps_its_chat(db: SessionDB, chat: SessionId) -> None:
+    there, new = "agent:main:telegram:group:-1", "agent:main:telegram:group:-100"
+    db.ledger.switch(there, chat)
+    assert db.ledger.take_along(there, new, fields={"chat_id": "-100"})
+    row = db.get_session(chat)
+    assert led_to(db, new) == chat and row is not None and (row["session_key"], row["chat_id"]) == (KEY, "42")
+
+
 def test_end_and_reopen_act_on_the_newest_segment(db: SessionDB, chat: SessionId) -> None:
     child = db.ledger.rotate(chat, SUMMARY)
     assert db.ledger.end(chat, "cli_close") is True

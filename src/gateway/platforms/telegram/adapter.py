@@ -144,6 +144,8 @@ class TelegramAdapter(BasePlatformAdapter):
             self._is_noted = True
         if (chat := updates.open_again(update)) is not None:
             await self.context.reachable_again(chat)
+        if (moved := updates.moved(update)) is not None:
+            await self.context.chat_moved(*moved)
         event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):

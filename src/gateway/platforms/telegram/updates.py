@@ -85,6 +85,17 @@ def open_again(update: Json) -> str | None:
     return str(whole(needed_object(change, "chat"), "id")) if now and not was else None
 
 
+def moved(update: Json) -> tuple[str, str] | None:
+    """The old and the new id of a group that became a supergroup. Telegram says it in both chats, in no order."""
+    if (message := maybe_object(update, "message")) is None:
+        return None
+    chat = whole(needed_object(message, "chat"), "id")
+    old, new = maybe_whole(message, "migrate_from_chat_id"), maybe_whole(message, "migrate_to_chat_id")
+    if old is None and new is None:
+        return None
+    return (str(old), str(chat)) if old is not None else (str(chat), str(new))
+
+
 def _may_write(member: Json) -> bool:
     status = text(member, "status")
     if status == "restricted":

@@ -339,5 +339,10 @@ def test_a_toast_that_hangs_holds_up_nobody(
             ada.press("Once")
             bob.say("hello")
             await telegram.wait_async(lambda: "hello" in inbox.texts, "the message of another chat")
+            foreign = {"id": "7", "from": {"id": bob.id, "is_bot": False, "first_name": "Bob"}, "data": "not ours"}
+            message = {"message_id": 1, "date": 1, "chat": {"id": bob.id, "type": "private"}}
+            telegram.inject({"callback_query": {**foreign, "chat_instance": "1", "message": message}})
+            bob.say("still there?")
+            await telegram.wait_async(lambda: "still there?" in inbox.texts, "what follows a button that is not ours")
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import REPEATED
+from gateway.outbound.send_item import REPEATED, request
 from gateway.platforms.base import Outgoing
 from gateway.platforms.context import PlatformContext, WebhookRoutes
 from gateway.platforms.telegram.adapter import TelegramAdapter
@@ -103,6 +104,31 @@ def test_a_flood_is_waited_for_and_nothing_comes_twice(
             going.cancel()
         assert [seen.text for seen in ada.replies()] == ["number 0", "number 1", "number 2"]
         assert telegram.facts()["impatient"] == 0
+
+    asyncio.run(run())
+
+
+def test_what_follows_waits_for_the_pause_that_another_message_of_the_chat_met(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    """The edit of a draft does not go out inside the pause of an answer; another chat is not held up."""
+
+    async def run() -> None:
+        ada, bob = (telegram.person(name) for name in ("ada", "bob"))
+        chat, other = (str(person.say("hi").chat) for person in (ada, bob))
+        async with connected() as (adapter, _):
+            draft = await adapter.send(chat, Outgoing(text="begun"))
+            answer = partial(adapter.send, chat, Outgoing(text="the answer"))
+            edit = partial(adapter.edit_message, chat, str(draft.message_id), "begun, and more")
+            telegram.faults(Fault("flood", method="sendMessage", times=1, seconds=2))
+            assert (await request(adapter, chat, answer, seconds=10)).error_kind == "rate_limited"
+            early = await request(adapter, chat, edit, seconds=10)
+            assert early.not_sent and early.retry_after is not None and 0 < early.retry_after <= 2
+            assert not telegram.journal("editMessageText"), "it was not even tried"
+            there = partial(adapter.send, other, Outgoing(text="hello"))
+            assert (await request(adapter, other, there, seconds=10)).success
+            await asyncio.sleep(2.1)
+            assert (await request(adapter, chat, edit, seconds=10)).success
 
     asyncio.run(run())
 
