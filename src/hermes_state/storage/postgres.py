@@ -290,7 +290,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def our_error(error: psycopg.Error, where: str) -> StateError:
-    """Our error for one of the server's. A chat (`in_chat`) sees none of the words that the server says about itself."""
+    """Our error for one of the server's. A chat (`in_chat`) sees none of what the server says about itself."""
     text = _first_line(error)
     said = f"{where}: {text}"
     if isinstance(error, psycopg.IntegrityError):
