@@ -165,8 +165,8 @@ class ChatCommandContext:
     async def show(self, handle: Handle, *, why: Why) -> None:
         await asyncio.to_thread(self._end_permissions)
         self.session_id = handle.session_id
-        if chosen := await asyncio.to_thread(self.db.chosen_model, handle.session_id):
-            await asyncio.to_thread(self._services.store.set_model_override, self.route, chosen)
+        chosen = await asyncio.to_thread(self.db.chosen_model, handle.session_id)
+        await asyncio.to_thread(self._services.store.set_model_override, self.route, chosen)
         self._services.store.moved()
 
     async def begin_anew(self, title: str) -> str:
@@ -202,10 +202,10 @@ class ChatCommandContext:
         endpoint = await asyncio.to_thread(self._endpoint, name)
         store, chosen = self._services.store, {"model": endpoint.model, "provider": endpoint.provider}
         if self.session_id is None:
-            await store.aresolve(self.source, self.route)
+            self.session_id = (await store.aresolve(self.source, self.route)).handle.session_id
         await asyncio.to_thread(store.set_model_override, self.route, chosen)
-        if self.session_id is not None:  # the conversation keeps its model wherever it is opened
-            await asyncio.to_thread(self.db.choose_model, self.session_id, endpoint.model, endpoint.provider)
+        # The conversation keeps its model wherever it is opened.
+        await asyncio.to_thread(self.db.choose_model, self.session_id, endpoint.model, endpoint.provider)
         return (
             f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
         )

@@ -445,15 +445,39 @@ def test_whoami_and_timezone(db: SessionDB, home: Path) -> None:
 def test_another_model_holds_over_a_restart_and_ends_with_new(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         adapter = PretendAdapter()
-        with ScriptedModel(say("A."), allow_rejections=True) as model:
+        with ScriptedModel(always(say("A.")), allow_rejections=True) as model:
             async with gateway(db, home, model, adapter=adapter) as here:
                 assert "other-1" in await told(here, "/model other-1")
             async with gateway(db, home, model, adapter=adapter) as here:
                 await talked(here, "hello")
                 assert "other-1" in await told(here, "/model")
+                old = here.parts.services.store.peek_session_id(ROUTE)
                 await told(here, "/new")
                 await talked(here, "hello")
-            assert [request.json["model"] for request in model.requests] == ["other-1", "scripted-1"]
+                assert "Resumed" in await told(here, f"/resume {old}")
+                await talked(here, "hello again")
+            assert [request.json["model"] for request in model.requests] == ["other-1", "scripted-1", "other-1"]
+
+    asyncio.run(go())
+
+
+def test_a_resumed_conversation_brings_its_model_along(db: SessionDB, home: Path) -> None:
+    """Also one whose model was chosen at a terminal, and one that has the configured model."""
+
+    async def go() -> None:
+        with ScriptedModel(always(say("A.")), allow_rejections=True) as model:
+            async with gateway(db, home, model) as here:
+                await talked(here, "hello")
+                await told(here, "/title Here")
+                desk = db.ledger.open(source="cli", owner=db.inbox.list(limit=1)[0].person_id).session_id
+                db.append_message(desk, "user", "at the desk")
+                db.set_session_title(desk, "Desk")
+                db.choose_model(desk, "other-1", "custom")
+                assert "Resumed: Desk" in await told(here, "/resume Desk")
+                await talked(here, "and now?")
+                assert "Resumed: Here" in await told(here, "/resume Here")
+                await talked(here, "and here?")
+            assert [request.json["model"] for request in model.requests] == ["scripted-1", "other-1", "scripted-1"]
 
     asyncio.run(go())
 
