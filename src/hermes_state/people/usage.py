@@ -104,6 +104,8 @@ class UsageCounts(Store):
     @in_transaction
     def record_auxiliary_usage(self, conn: Connection, /, session_id: str, task: str, **used: Any) -> None:
         """Record a call outside the chat: not part of the session's own counters, and with its own route."""
+        if used.get("estimated_cost_usd") is not None:  # else a call that costs nothing looks like one without a price
+            used.setdefault("cost_status", "estimated")
         call = Used(api_call_count=1, **used).checked()
         checked_id(session_id)
         name = _name("task", task) or ""

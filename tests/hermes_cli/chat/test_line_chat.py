@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -358,6 +359,42 @@ def test_resume_by_title_shows_where_it_stood_and_goes_on(sit: Sit) -> None:
         again.ready()
         again.press("ctrl-d")
         assert again.end() == 0
+
+
+def test_a_question_that_failed_says_so_when_its_conversation_is_opened_again(sit: Sit) -> None:
+    chat = sit()
+    chat.type("fail with 401")
+    chat.see("wants a key (401)")
+    chat.ready()
+    chat.press("ctrl-d")
+    assert chat.end() == 0
+    again = sit("--continue")
+    shown = again.ready()
+    assert "fail with 401" in shown
+    assert "not answered: demo wants a key (401)" in shown and "/retry asks again" in " ".join(shown.split())
+
+
+def test_calls_that_cost_nothing_cost_nothing_after_an_import(
+    sit: Sit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer's, and the one that made the title."""
+    chat = sit(config="model: demo\ndemo: {tokens_per_second: 0}\n")
+    chat.type("what is 2 + 3?")
+    chat.see("2 + 3 = 5")
+    chat.ready()
+    chat.press("ctrl-d")
+    assert chat.end() == 0
+    archive = str(tmp_path / "all.zip")
+    for home, verb in (("home", ("export", archive)), ("other", ("import", archive))):
+        monkeypatch.setenv("HERMES_DATABASE_URL", f"sqlite:///{tmp_path}/other.db" if home == "other" else "")
+        hermes("sessions", *verb)
+    used = hermes("usage")
+    assert re.search(r"^\d{4}-\d\d-\d\d +2 .*\$0\.00$", used, re.MULTILINE) and "not known" not in used, used
+
+
+def hermes(*words: str) -> str:
+    ran = subprocess.run([sys.executable, "-m", "hermes_cli", *words], capture_output=True, text=True, check=True)
+    return ran.stdout
 
 
 def test_yolo_says_so_asks_nothing_and_still_keeps_the_floor(sit: Sit, folder: Path) -> None:
