@@ -276,6 +276,7 @@ def test_a_database_restored_into_another_cluster_is_searched_and_followed(store
     assert [hit["snippet"] for hit in hits] == [">>>zebra<<< after", ">>>zebra<<< before"]
     assert db.search_status()["behind"] == 0
     seen = db.events.since()
+    assert [event.kind for event in seen.events] == ["told"]
     transact(db.events.append_in, ConversationId("chat"), "told again")
     assert [event.kind for event in db.events.since(seen.cursor).events] == ["told again"]
     db.close()
