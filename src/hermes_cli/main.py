@@ -147,7 +147,11 @@ def _overview() -> str:
     width = max(len(name) for name in COMMANDS)
     for title, rows in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
-    lines += ["", "hermes COMMAND --help shows the options of a command (hermes chat --help: those of a chat)."]
+    lines += [
+        "",
+        "hermes COMMAND --help shows the options of a command (hermes chat --help: those of a chat).",
+        "Plug-ins can add commands: hermes plugins list shows them.",
+    ]
     return "\n".join(lines)
 
 

@@ -34,6 +34,7 @@ def test_installed_as_the_page_says(tally: PluginHome, capsys: pytest.CaptureFix
     assert main(["plugins", "list"]) == 0
     shown = capsys.readouterr().out
     assert "tally  loaded  1.0" in shown and "failed" not in shown
+    assert "tally adds hermes tally, /tally\n" in shown
 
 
 def test_its_hooks_and_its_command(tally: PluginHome) -> None:

@@ -104,6 +104,12 @@ def test_every_verb_of_make_it_names_is_there(page: Path) -> None:
     assert set(_VERB.findall(text_of(page))) - verbs == set()
 
 
+@_each_page
+def test_no_page_installs_a_package_of_that_name_from_an_index(page: Path) -> None:
+    """Nobody has published one there, so it would fail, or be somebody else's one day."""
+    assert not re.findall(r"(?<!un)install [^\n`]*(?<![/\w])hermes-gateway(?!_)", text_of(page))
+
+
 def test_every_command_line_of_the_readme_is_one_that_hermes_takes() -> None:
     lines = list(command_lines(README))
     assert len(lines) > 6

@@ -42,7 +42,8 @@ def _list(args: argparse.Namespace) -> CommandAnswer:
     shown = ("name", "status", "version", "from", "description")
     cells = [tuple(row.get(name, "") for name in shown) for row in rows]
     lines = [output.table(_COLUMNS, cells)]
-    said = [f"{row['name']}: {why}" for row in rows for why in (row["reason"], *row["notes"]) if why]
+    said = [f"{row['name']} adds {', '.join(row['commands'])}" for row in rows if row.get("commands")]
+    said += [f"{row['name']}: {why}" for row in rows for why in (row["reason"], *row["notes"]) if why]
     if said:
         lines += ["", *map(text.harmless, said)]
     if not wanted.enabled and not discovery.truthy("HERMES_SAFE_MODE"):
@@ -55,6 +56,10 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
 
     manifest, added = row.found.manifest, plugins.get_plugin_commands().values()
     clashes = [name for command in added if command.plugin == row.found.key and registry.is_ours(name := command.name)]
+    added_here = [
+        *(f"hermes {one.name}" for one in plugins.get_plugin_cli_commands().values() if one.plugin == row.found.key),
+        *(f"/{one.name}" for one in added if one.plugin == row.found.key and one.name not in clashes),
+    ]
     executors = [one.name for one in plugins.get_executors().values() if one.plugin == row.found.key]
     platforms = [one.name for one in plugins.get_platforms().values() if one.plugin == row.found.key]
     return {
@@ -65,6 +70,7 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
         "description": manifest.description,
         "kind": manifest.kind,
         "where": str(row.found.folder or row.found.entry_point or ""),
+        "commands": added_here,
         "reason": row.reason,
         "notes": [
             *row.notes,
