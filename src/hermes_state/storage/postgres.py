@@ -38,6 +38,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _TRIES = 8
 _IDLE = "5min"
+_NETWORK = {"keepalives_idle": "15", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000"}
+"""Half a minute of silence ends a connection. By default, a server whose machine was lost is waited for two hours."""
 _GROUP_WAIT = "SELECT set_config('lock_timeout', ?, true)"
 _GROUP_SHARE = 6
 """The part of a lone job's waiting time for a locked row that a job in a group may wait."""
@@ -110,7 +112,9 @@ class PgEngine(WritingEngine):
 
     def _connect(self) -> PgConnection:
         try:
-            raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes")
+            given = psycopg.conninfo.conninfo_to_dict(self.url)
+            more: dict[str, Any] = {name: value for name, value in _NETWORK.items() if name not in given}
+            raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes", **more)
             # Without it a write would wait for ever for a row that a stuck program has locked.
             raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(self._limits.write_wait_ms),))
             # A process that loses the network in the middle of a transaction must not keep its rows locked.

@@ -577,6 +577,9 @@ def test_a_model_belongs_to_its_conversation(sit: Sit, home: Path) -> None:
             async with sit(session_id=number) as person:
                 await person.see("two")
                 await _answered(person, "four", "ok")
+                await person.say("/model slwo")
+                shown = await person.see("did you mean")
+                assert "From now on here: slwo" in shown and "does not list that; did you mean slow?" in shown
 
         play(scene())
         assert server.asked == ["mock", "slow", "slow", "mock", "slow"]
