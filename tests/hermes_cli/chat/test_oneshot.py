@@ -110,7 +110,7 @@ def test_a_model_that_fails_is_exit_code_1_and_one_line(ask: Ask) -> None:
         ran = ask(flag, "fail with 401")
         assert ran.returncode == 1
         assert ran.stdout == ""
-        assert ran.stderr.startswith("hermes: demo wants a key (401)")
+        assert ran.stderr.startswith("hermes: demo wants a key (401)") and ran.stderr.count("(demo)") == 1
         assert ran.stderr.count("\n") == 1
     found = json.loads((ran := ask("-q", "fail with 401", "--json")).stdout)
     assert ran.returncode == 1

@@ -18,7 +18,7 @@ CAN = """\
 - what is 6 * 7?
 - what did I just say?
 - tell me the long story (about a minute; a good moment to pull the plug)
-- be slow 3, or: fail with 429, 500, disconnect, garbage, overflow (add "once" to see a retry)"""
+- be slow 3, or: fail with 429, 500, disconnect, garbage (add "once" to see a retry), overflow"""
 
 ABOUT = f"""\
 {WHO} I run inside this process, know about thirty phrases, and nothing leaves this machine. Everything around me is \
