@@ -15,7 +15,7 @@ import pytest
 from tests.support.history import ANSWER, History
 from tests.support.store_faults import NEEDS_MOUNT, SmallDisk, may_mount
 from tests.support.stores import EngineName, TestPostgres, TestStores
-from tests.support.storm import FAULTS, Storm, troubles
+from tests.support.storm import CANNOT_STORE, FAULTS, Storm, troubles
 
 from hermes_testing.telegram.faults import OFF, Fault
 
@@ -58,11 +58,13 @@ def test_without_a_store_nothing_is_lost_and_it_comes_back_by_itself(
         for name, fault in troubles(storm, disk, server):
             storm.trouble(name, fault, seconds=5.0)
         history = storm.settle()
+        told = {seen.text for person in storm.people for seen in person.replies() if CANNOT_STORE in seen.text}
     lines = "\n".join(one.line() for one in storm.troubles)
     record_property("kill points", f"a gateway without a store on {engine}\n{lines}\n{history.summary()}")
     assert history.violations() == []
     assert all(one.written and one.told for one in storm.troubles), lines
     assert all(one.back < 30 for one in storm.troubles), lines
+    assert not [text for text in told if '"' in text], "a person reads what is wrong, not which file of the server"
 
 
 @pytest.mark.parametrize(
