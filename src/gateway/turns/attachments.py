@@ -7,6 +7,7 @@ document, a program is refused. A path never contains a sender's file name.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class MediaLimits:
     """A larger file is not fetched (`gateway.media_bytes`)."""
     folder_bytes: int = 2048 * _MIB
     """Beyond it the least recently used files are removed (`limits.media_folder_bytes`)."""
+    needed: Callable[[], Collection[str]] = tuple
+    """The names of files that stay, because they have not been delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,7 @@ def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) 
         raise CannotFetch(f"{shown_name(attachment)} is a program; programs are not accepted")
     ending, mime = _file_type(head, attachment)
     kept = media_files.keep(home, draft, ending=ending, most=limits.file_bytes)
-    media_files.bound(home, most=max(limits.folder_bytes, kept.size))
+    media_files.bound(home, most=max(limits.folder_bytes, kept.size), needed=limits.needed)
     kind = attachment.kind
     if kind is MessageType.PHOTO and mime not in pictures.ENDINGS:
         kind = MessageType.DOCUMENT

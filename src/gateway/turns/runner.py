@@ -283,7 +283,8 @@ class TurnRunner:
             ),
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
-                file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes
+                file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes,
+                needed=services.db.outbox.files_to_send,
             ),
         )  # fmt: skip
         if not running.rows:

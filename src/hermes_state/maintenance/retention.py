@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from hermes_state import columns
 from hermes_state.ids import ConversationId
 from hermes_state.maintenance.dry_run import run_and_roll_back
+from hermes_state.people import media_files
 from hermes_state.session_db import SessionDB
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Store
@@ -116,19 +117,22 @@ def run(
 ) -> list[RetentionStep]:
     """Clean the store; returns the steps that were done, or with `dry_run` would be.
 
-    `prune_days` removes older conversations too, `home` surplus automatic backups.
+    `prune_days` removes older conversations too, `home` surplus automatic backups and received or sent files.
     """
 
     def tidy(engine: Engine) -> list[RetentionStep]:
         return _CleanedStore(engine, db).steps(prune_days)
 
-    keep = db.limits.backups_kept
+    keep, most, needed = db.limits.backups_kept, db.limits.media_folder_bytes, db.outbox.files_to_send
     if dry_run:
         would = run_and_roll_back(db.engine, tidy)
-        return would if home is None else [*would, _backups(len(backup.surplus(home, keep=keep)))]
+        if home is not None:
+            media = media_files.surplus(home, most=most, needed=needed)
+            would += [_backups(len(backup.surplus(home, keep=keep))), _media(len(media))]
+        return would
     done = tidy(db.engine)
     if home is not None:
-        done.append(_backups(backup.thin_out(home, keep=keep)))
+        done += [_backups(backup.thin_out(home, keep=keep)), _media(media_files.bound(home, most=most, needed=needed))]
         removed = db.processes.remove_folders(home)
         done.append(RetentionStep("process_folders", removed, "folders of ended background processes removed"))
     done.append(RetentionStep("index", db.feed(_FEED_MS), "messages added to or removed from the search index"))
@@ -180,6 +184,10 @@ def _pruned(count: int, days: float) -> RetentionStep:
 
 def _backups(count: int) -> RetentionStep:
     return RetentionStep("backups", count, "old automatic backups removed")
+
+
+def _media(count: int) -> RetentionStep:
+    return RetentionStep("media", count, "files beyond limits.media_folder_bytes removed, those used longest ago")
 
 
 def empty_log(store: Store) -> int:

@@ -2,7 +2,7 @@
 
 A name is never a path: a file's path is `<home>/media/<sha256>.<ending>`, mode 0600, with one of our endings. Equal
 content is stored once. A stored file never changes, so the recorded file is the one that is sent, also after a restart.
-The folder is bounded: `bound` removes the files that were used longest ago.
+The folder is bounded: `bound` removes the files that were used longest ago, but none that a delivery still needs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -83,8 +84,8 @@ def keep_bytes(home: Path, data: bytes, *, ending: str) -> Kept:
         target.unlink(missing_ok=True)  # already renamed, unless there was an error
 
 
-def bound(home: Path, *, most: int) -> int:
-    """Remove the files used longest ago until at most `most` bytes remain; returns their number. Blocks."""
+def surplus(home: Path, *, most: int, needed: Callable[[], Collection[str]]) -> list[Path]:
+    """The files used longest ago, without which at most `most` bytes remain. Blocks. `needed`: names that stay."""
     files = []
     try:
         with os.scandir(folder(home)) as entries:
@@ -92,16 +93,25 @@ def bound(home: Path, *, most: int) -> int:
                 if _KEPT.fullmatch(entry.name) and stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
                     files.append((found.st_mtime_ns, found.st_size, entry.path))
     except FileNotFoundError:
-        return 0
+        return []
     total = sum(size for _, size, _ in files)
-    removed = 0
+    stays = needed() if total > most else ()
+    gone = []
     for _, size, path in sorted(files):
         if total <= most:
             break
-        Path(path).unlink(missing_ok=True)
-        total -= size
-        removed += 1
-    return removed
+        if (file := Path(path)).name not in stays:
+            gone.append(file)
+            total -= size
+    return gone
+
+
+def bound(home: Path, *, most: int, needed: Callable[[], Collection[str]]) -> int:
+    """Remove the surplus; returns its number. Blocks."""
+    gone = surplus(home, most=most, needed=needed)
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone)
 
 
 def _digest(descriptor: int, most: int, into: IO[bytes] | None = None) -> tuple[str, int]:

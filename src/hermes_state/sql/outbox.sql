@@ -216,6 +216,10 @@ SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'sending')
 -- name: dead_count
 SELECT COUNT(*) FROM outbox WHERE state IN ('failed', 'unknown')
 
+-- name: with_files
+-- Also failed ones: a person can retry them.
+SELECT payload FROM outbox WHERE state NOT IN ('sent', 'dropped') AND payload LIKE '%"files"%'
+
 -- name: prune_drafts
 -- Of turns that will never make them final.
 DELETE FROM outbox WHERE id IN (

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from hermes_state import columns
@@ -389,6 +390,11 @@ class Outbox(StorePart):
     def counts(self) -> dict[str, int]:
         """The number of items by state; reads the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def files_to_send(self) -> set[str]:
+        """The names of the stored files of items that may still be sent; reads the whole table."""
+        payloads = [json.loads(row[0]) for row in self._rows(Q.with_files)]
+        return {Path(file["path"]).name for payload in payloads for file in payload.get("files") or ()}
 
     def prune(self) -> int:
         """Remove items that were sent, dropped or left as drafts longer ago than `limits.outbox_sent_days`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from hermes_config.limits import Limits
 from hermes_config.sections import SessionsSection
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.maintenance import retention
+from hermes_state.people import media_files
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import tables
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.clock import Clock
 
 DAY = 86_400
@@ -52,6 +55,24 @@ def test_an_unused_continuation_is_closed_after_a_week(db: SessionDB, clock: Clo
     assert done(retention.run(db)) == {"orphans": 1}
     assert not is_open(db, child)
     assert db.get_messages(child), "its messages stay"
+
+
+def test_the_folder_of_files_is_bounded_but_what_has_to_be_sent_stays(
+    make_db: Callable[..., SessionDB], tmp_path: Path
+) -> None:
+    with contextlib.closing(make_db(limits=Limits(media_folder_bytes=250))) as db:
+        kept = [media_files.keep_bytes(tmp_path, bytes([number]) * 100, ending=".bin").path for number in range(5)]
+        for number, path in enumerate(kept):
+            os.utime(path, (number, number))
+        files = [{"path": str(kept[0]), "name": "a.bin", "caption": ""}]
+        payload = {"text": "", "kind": "file", "files": files}
+        item = db.outbox.enqueue(NewOutboxItem(dedup_key="key", platform="telegram", chat_id="42", payload=payload))
+        assert done(retention.run(db, dry_run=True, home=tmp_path)) == {"media": 3} and kept[1].exists()
+        assert done(retention.run(db, home=tmp_path)) == {"media": 3}
+        assert [path.exists() for path in kept] == [True, False, False, False, True]
+        assert db.outbox.drop(item.id)
+        media_files.keep_bytes(tmp_path, b"x" * 100, ending=".bin")
+        assert done(retention.run(db, home=tmp_path)) == {"media": 1} and not kept[0].exists()
 
 
 def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clock: Clock) -> None:

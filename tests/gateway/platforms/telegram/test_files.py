@@ -172,9 +172,9 @@ def test_the_folder_is_bounded_and_the_oldest_go_first(
         draft = media_files.draft(home)
         draft.write_bytes(bytes([number]) * 100)
         kept = media_files.keep(home, draft, ending=".bin", most=1_000)
-        os.utime(kept.path, (1_000 + number, 1_000 + number))
-    few = attachments.MediaLimits(file_bytes=1_000, folder_bytes=250)
+        os.utime(kept.path, (1_000 - number, 1_000 - number))  # the last is the oldest, and has not been delivered
+    few = attachments.MediaLimits(file_bytes=1_000, folder_bytes=250, needed=lambda: {kept.path.name})
     stored = taken(telegram, connected, home, lambda ada: ada.document(b"new" * 10, filename="n.txt"), few)
     left = {path.read_bytes()[:1] for path in (home / "media").iterdir()}
-    assert left == {b"\x03", b"\x04", b"n"}
+    assert left == {b"\x00", b"\x04", b"n"}
     assert stored.path.exists()
