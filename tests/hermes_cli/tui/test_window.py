@@ -193,7 +193,7 @@ def test_each_conversation_of_the_list_is_one_line_in_a_narrow_window(sit: Sit) 
     async def scene() -> None:
         async with sit(size=(46, 24)) as person:
             await person.say("over the hills and far away, and back again")
-            await person.until(lambda screen: "to see a retry" in screen, "answered")
+            await person.until(lambda screen: "overflow" in screen, "answered")
             await person.ready()
             await person.press("ctrl+r")
             shown = await person.until(lambda screen: "terminal" in _box(screen), "the list")
