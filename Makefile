@@ -97,6 +97,6 @@ dist: $(READY) ## Build the wheel and the source archive of the committed tree i
 	@$(BIN)/python -m tools.release
 
 clean: ## Remove everything that make built
-	@rm -rf $(VENV) .demo .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-newest .demo .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@rm -rf src/*.egg-info
