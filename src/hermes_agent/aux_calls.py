@@ -74,19 +74,17 @@ async def ask(
     """
     wire = provider_table.wire_for(endpoint)
     head, fragments = wire.head(endpoint, system, ()), wire.fragments([{"role": "user", "content": prompt}])
-    size = tokens.weight(wire.join(head, fragments, wire.ending(endpoint, max_tokens)))
-    own = wire.longest_answer(endpoint).tokens
-    longest = max_tokens if own is None else min(max_tokens, own)
+    own, longest = wire.longest_answer(endpoint).tokens, max_tokens + endpoint.thinking_tokens
+    longest = longest if own is None else min(longest, own)
+    size = tokens.weight(wire.join(head, fragments, wire.ending(endpoint, longest)))
     estimated = tokens.estimate(size, endpoint.model)
-    if why := setup.budget.asks_first(endpoint, estimated, longest):
-        if permit is None:
-            raise ModelError("budget", f"{why}; the call was not made, because nobody can be asked here")
+    if permit is not None and (why := setup.budget.asks_first(endpoint, estimated, longest)):
         await permit(endpoint, why)
-
     asked = send(
         setup.db, setup.budget, endpoint, lambda most: wire.join(head, fragments, wire.ending(endpoint, most)),
         estimated=estimated, most_input=size, longest=longest, conversation_id=conversation_id, session_id=session_id,
         person_id=setup.person_id, task=task, max_retries=setup.max_retries, limits=setup.config.limits,
+        permitted=permit is not None,
     )  # fmt: skip
     async with asyncio.timeout(seconds):
         reply, cost = await asked
@@ -110,11 +108,16 @@ async def send(
     task: str,
     max_retries: int,
     limits: Limits,
+    permitted: bool = False,
 ) -> tuple[Reply, float | None]:
     """Make one call with retries; count its usage under `task`. Returns the reply and its cost.
 
-    `body` renders the request for an answer of at most so many tokens (None: the endpoint's own limit).
+    `body` renders the request for an answer of at most so many tokens (None: the endpoint's own limit). A call that
+    would have to be asked about (`budget.ask_usd`) is refused, unless it was `permitted`.
     """
+    if not permitted and (why := budget.asks_first(endpoint, estimated, longest)):
+        what = f"{why}; the call was not made, because nobody can be asked here"
+        raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
     costs: list[float | None] = []
 
     async def attempt() -> Reply:
@@ -129,7 +132,7 @@ async def send(
             await asyncio.to_thread(
                 db.record_auxiliary_usage, session_id, task, model=endpoint.model,
                 billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, estimated_cost_usd=cost,
-                **reply.usage.as_dict(),
+                counted=budget.configured, **reply.usage.as_dict(),
             )  # fmt: skip
         return reply
 

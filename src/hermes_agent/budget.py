@@ -74,6 +74,8 @@ class Budget:
         works for others; what it spends counts for them, too."""
         self._db, self._config, self.conversation_usd = db, config, conversation_usd
         self._section = _lower(config.budget, conversation_usd)
+        self.configured = bool(limits_of(config.budget))
+        """Whether the configuration has limits; a job or a delegated task may have one without them."""
         own = "the budget of this job" if child is None else "delegation.budget_usd"
         self._money_key = config.budget.money_key or own
         self._limits = limits_of(self._section)
@@ -114,7 +116,7 @@ class Budget:
             held = reservation.held = await self._db.budgets.reserve(
                 self._limits, _highest_cost(reservation.price, fed, wanted), answer=LongestAnswer(wanted, each, least),
                 conversation_id=conversation_id, person_id=person_id, model=endpoint.model, task=task,
-                holder=process_identity.new_holder(), above=self._above,
+                holder=process_identity.new_holder(), above=self._above, configured=self.configured,
             )  # fmt: skip
         except OverLimit as over:
             raise _refusal(over) from over
@@ -138,15 +140,16 @@ class Budget:
 
         `usd`: None if the price is not known, which `setting` would tell.
         """
-        if not self._section.limits_money:
-            return
-        if usd is None:
+        if usd is None and self._section.limits_money:
             why = f"the price of {what} is not known, so {self._money_key} cannot be kept. It was not asked for"
             raise ModelError("budget", why, hint=f"Set {setting}, in dollars.")
+        if usd is None or not self._limits:
+            return
         try:
             held = await self._db.budgets.reserve(
                 self._limits, Amount(math.ceil(usd * NANO), 0), conversation_id=conversation_id, person_id=person_id,
                 model=model, task=task, holder=process_identity.new_holder(), above=self._above,
+                configured=self.configured,
             )  # fmt: skip
         except OverLimit as over:
             raise _refusal(over) from over
@@ -206,10 +209,7 @@ class Budget:
         if not field:  # this provider cannot be told a maximum
             return room, room
         wanted = longest or own or min(self._config.limits.budget_answer_tokens, room)
-        thinking = dict(endpoint.options).get("thinking")
-        thought = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-        least = _LEAST_ANSWER + (thought if isinstance(thought, int) else 0)  # the provider refuses less than that
-        return wanted, min(wanted, least)
+        return wanted, min(wanted, _LEAST_ANSWER + endpoint.thinking_tokens)
 
     def _cut_notice(self, endpoint: Endpoint, held: Held, longest: int) -> str:
         if held.cut_by is not None:

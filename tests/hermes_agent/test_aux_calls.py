@@ -124,3 +124,22 @@ def test_entries_that_name_no_model_and_tasks_of_others_change_nothing(home: Pat
     (home / "config.yaml").write_text(json.dumps({"auxiliary": {"default": {"provider": "nobody", "model": "m"}}}))
     with pytest.raises(ConfigError, match="no provider called 'nobody'"):
         providers.auxiliary(configuration.load(home), "title")
+
+
+def test_a_title_of_a_model_that_has_to_think_leaves_room_for_it(db: SessionDB, home: Path) -> None:
+    """Anthropic refuses an answer that is not longer than the thinking."""
+    with ScriptedModel(say("Hello."), say("Lamps in Kyoto"), wire="anthropic").served() as server:
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": 2_000}}
+        home.mkdir(mode=0o700, exist_ok=True)
+        entry = {**server.model.settings(server.origin), "api_mode": "anthropic_messages", "extra_body": thinking}
+        price = {"scripted-1": {"price": {"input": 1, "output": 100}}}
+        (home / "config.yaml").write_text(json.dumps({"model": entry, "models": price, "budget": {"day": {"usd": 1}}}))
+        agent = AIAgent(session_db=db, config=configuration.load(home))
+
+        async def turn() -> None:
+            assert (await agent.arun_conversation("hello"))["completed"]
+            await agent.aclose()
+
+        asyncio.run(turn())
+        assert all(request.json["max_tokens"] > 2_000 for request in server.model.requests)
+    assert db.get_session_title(agent.session_id) == "Lamps in Kyoto"

@@ -302,6 +302,31 @@ def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
     assert (line.key, line.calls) == ("ada", 3) and line.cost_usd == pytest.approx(3.0)
 
 
+def test_a_limit_that_is_set_again_knows_what_was_used_without_it(home: Path, make: Make, db: SessionDB) -> None:
+    """Each call costs a dollar. Neither a limit that was removed nor a job's own one hides what comes after it."""
+
+    def talk(budget: str, times: int, **options: Any) -> list[bool]:
+        make(
+            f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key,"
+            f" max_tokens: 10}}\nauto_title: false\n{SCRIPTED}budget: {budget}\n"
+        )
+        agent = AIAgent(session_db=db, person_id=PersonId("ada"), **options)
+        return [bool(agent.run_conversation("more")["failed"]) for _ in range(times)]
+
+    answer = say("Yes.", usage=TokenUsage(input_tokens=9_000, output_tokens=100))  # $1.00
+    with ScriptedModel(always(answer)).served() as server:
+        assert talk("{day: {usd: 9}}", 1) == [False]
+        assert talk("{}", 2) == [False, False]
+        assert talk("{}", 1, budget_usd=5) == [False]
+        assert used(db) == "$4.00"
+        assert talk("{day: {usd: 5}, month: {usd: 9}}", 2) == [False, True]
+        assert used(db) == "$5.00"
+        assert talk("{month: {usd: 9}}", 2) == [False, False]
+        assert talk("{}", 1) == [False]
+        assert talk("{person_month: {usd: 8}}", 1) == [True]
+        assert db.budgets.used("month")[1].nano_usd == 8 * NANO
+
+
 @pytest.mark.parametrize("thoughts", [(), ("Let me think. ", "All that they ever asked me, one by one. " * 40)])
 def test_an_interrupted_answer_is_counted_with_its_reasoning(
     home: Path, make: Make, db: SessionDB, thoughts: tuple[str, ...]

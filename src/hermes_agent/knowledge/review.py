@@ -81,11 +81,12 @@ async def _asked(setup: Setup, conversation_id: ConversationId, session_id: Sess
     body = await asyncio.to_thread(rendered)
     if body is None:
         return ""
+    longest = _MOST_TOKENS + endpoint.thinking_tokens
     async with asyncio.timeout(_SECONDS):
         reply, _ = await aux_calls.send(
             db, setup.budget, endpoint,
-            lambda most: body.ended(wire.ending(endpoint, _MOST_TOKENS if most is None else most)),
-            estimated=tokens.estimate(body.weight, endpoint.model), most_input=body.most_tokens, longest=_MOST_TOKENS,
+            lambda most: body.ended(wire.ending(endpoint, longest if most is None else most)),
+            estimated=tokens.estimate(body.weight, endpoint.model), most_input=body.most_tokens, longest=longest,
             conversation_id=conversation_id, session_id=session_id, person_id=setup.person_id, task="review",
             max_retries=setup.max_retries, limits=setup.config.limits,
         )  # fmt: skip

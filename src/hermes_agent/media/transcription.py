@@ -95,7 +95,7 @@ class VoiceListener:
             raise NotHeard(f"the answer of {speech.base_url} has no text", hint="Is it the address that ends in /v1?")
         await asyncio.to_thread(
             self.db.record_auxiliary_usage, self.session_id, "transcription", model=speech.model,
-            billing_base_url=speech.base_url, estimated_cost_usd=usd,
+            billing_base_url=speech.base_url, estimated_cost_usd=usd, counted=Budget(self.db, self.config).configured,
         )  # fmt: skip
         return text
 

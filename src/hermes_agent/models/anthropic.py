@@ -36,6 +36,7 @@ _STOP = {
     "model_context_window_exceeded": "length", "tool_use": "tool_calls", "refusal": "content_filter",
 }  # fmt: skip
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 _RESERVED = frozenset({"model", "messages", "tools", "system", "stream"})
 _MARKER = {"type": "ephemeral"}
 _MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -197,7 +198,9 @@ class MessagesReader(StreamReader):
         self._thinking: list[dict[str, Any]] = []
         self._open: dict[Any, dict[str, Any] | PendingCall] = {}
         self._order: list[Any] = []
-        self._counts: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+        self._thought = 0
+        self._garbled = False
 
     def take(self, payload: Mapping[str, Any]) -> None:
         kind = payload.get("type")
@@ -208,7 +211,9 @@ class MessagesReader(StreamReader):
         elif kind == "message_start":
             self._frame(section(payload, "message"))
         elif kind == "message_delta":
-            self._count(section(payload, "usage"))
+            self._count(usage := section(payload, "usage"))
+            if count(usage.get("output_tokens")):
+                self._report()
             self._end(section(payload, "delta"))
         elif kind == "message_stop":
             self._finish = self._finish or "stop"
@@ -223,6 +228,7 @@ class MessagesReader(StreamReader):
         for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
             if isinstance(block, Mapping):
                 self._start(index, block)
+        self._report()
         self._end(payload)
         self._finish = self._finish or ("stop" if isinstance(blocks, list) else "")
 
@@ -293,15 +299,20 @@ class MessagesReader(StreamReader):
         return [*self._thinking, {"type": ORDER, "order": order}]
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        self._counts.update({name: value for name, value in usage.items() if value is not None})
-        if not self._counts:
-            return
-        read = count(self._counts.get("cache_read_input_tokens"))
-        written = count(self._counts.get("cache_creation_input_tokens"))
-        self._usage = TokenUsage(
-            input_tokens=count(self._counts.get("input_tokens")) + read + written,
-            output_tokens=count(self._counts.get("output_tokens")),
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-            reasoning_tokens=count(section(self._counts, "output_tokens_details").get("thinking_tokens")),
-        )
+        """Keep the largest of each count: the end of an answer reports again what its start said, or zeros.
+
+        A usage with a figure that cannot be one is no report, and one without the end's output is incomplete: the
+        start counts one token or a few.
+        """
+        for name in _USAGE:
+            if (given := usage.get(name)) is not None:
+                self._counts[name] = max(self._counts.get(name, 0), count(given))
+                self._garbled |= bool(given) and not count(given)
+        thought = count(section(usage, "output_tokens_details").get("thinking_tokens"))
+        self._thought = max(self._thought, thought)
+
+    def _report(self) -> None:
+        """The answer has ended, with these counts."""
+        fed, read, written, answered = (self._counts.get(name, 0) for name in _USAGE)
+        if fed + read + written and answered and not self._garbled:
+            self._usage = TokenUsage(fed + read + written, answered, read, written, self._thought)

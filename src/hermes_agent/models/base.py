@@ -70,6 +70,13 @@ class Endpoint:
         """The endpoint's name in errors and logs."""
         return self.model if self.model == self.provider else f"{self.provider}, {self.model}"
 
+    @property
+    def thinking_tokens(self) -> int:
+        """The part of an answer that the options reserve for thinking; the provider refuses a shorter answer."""
+        thinking = dict(self.options).get("thinking")
+        tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+        return tokens if isinstance(tokens, int) else 0
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -90,6 +97,12 @@ class TokenUsage:
 
     def __add__(self, more: TokenUsage) -> TokenUsage:
         return TokenUsage(*(getattr(self, name) + getattr(more, name) for name in self.__slots__))
+
+    def largest(self, other: TokenUsage | None) -> TokenUsage:
+        """Each count as the larger of two reports of one call."""
+        if other is None:
+            return self
+        return TokenUsage(*(max(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -59,7 +59,7 @@ async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: byt
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             hint = f"Check {endpoint.key_from or 'the key'} for stray spaces, quotes or line breaks."
             message = f"the header {name} has characters that no header may have"
-            raise ModelError("auth", message, where=endpoint.where, hint=hint)
+            raise ModelError("auth", message, where=endpoint.where, hint=hint, unbilled=True)
     try:
         url = _url(endpoint.base_url.rstrip("/") + path)
         client = client_for(endpoint, bounds)

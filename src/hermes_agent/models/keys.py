@@ -127,7 +127,7 @@ async def call_with_credential(endpoint: Endpoint, attempt: Callable[[Endpoint],
     try:
         return await attempt(keyed)
     except ModelError as error:
-        if error.kind != "auth":
+        if error.kind != "auth" or not error.unbilled:
             raise
         renewed = await with_key(endpoint, refused=keyed.api_key)
         if renewed.api_key == keyed.api_key:

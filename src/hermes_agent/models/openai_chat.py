@@ -218,7 +218,7 @@ class ChatReader(StreamReader):
             self._model = payload["model"]
         if payload.get("usage") or payload.get("x_groq"):  # in one piece of many
             usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
-            self._usage = _usage(usage) if usage else self._usage
+            self._usage = _usage(usage).largest(self._usage) if usage else self._usage
 
     def _end(self, choice: Mapping[str, Any]) -> None:
         reason = choice.get("finish_reason")
@@ -311,10 +311,11 @@ def _first(choices: Any) -> Mapping[str, Any]:
 
 def _usage(usage: Mapping[str, Any]) -> TokenUsage:
     prompt, completion = section(usage, "prompt_tokens_details"), section(usage, "completion_tokens_details")
-    return TokenUsage(
-        input_tokens=count(usage.get("prompt_tokens")),
-        output_tokens=count(usage.get("completion_tokens")),
-        cache_read_tokens=count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
-        cache_write_tokens=count(prompt.get("cache_write_tokens")),
-        reasoning_tokens=count(completion.get("reasoning_tokens")),
-    )
+    fed, answered = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
+    read = count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
+    written = count(prompt.get("cache_write_tokens"))
+    if fed and read + written > fed:  # some servers count only what is not cached
+        fed += read + written
+    if fed and answered:  # xAI and Gemini bill reasoning as output, but report it in the total alone
+        answered = max(answered, count(usage.get("total_tokens")) - fed)
+    return TokenUsage(fed, answered, read, written, count(completion.get("reasoning_tokens")))

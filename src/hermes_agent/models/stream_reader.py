@@ -27,6 +27,8 @@ DONE = "[DONE]"
 _ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 0.25
 """How long to wait for the end of the response after the model finished; then the connection is dropped."""
+_MOST_TOKENS = 10**9
+"""More than any call has. A server that reports more reports nonsense, which counts like no report."""
 _LONGER = 1.25
 """How much longer than `limits.model_idle_ms` a silence may last; this saves resetting the timer for every piece."""
 
@@ -317,8 +319,9 @@ def finished(pending: list[PendingCall], *, cut: bool) -> tuple[ToolCall, ...]:
 
 
 def count(value: Any) -> int:
-    """A number of tokens as a provider wrote it."""
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+    """A number of tokens as a provider wrote it; 0 for anything that cannot be one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
+    return int(value) if number else 0
 
 
 def section(value: Any, name: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from hermes_agent import aux_calls
 from hermes_agent.budget import Budget
 from hermes_agent.messages import arguments_of, inner_call, step_row, text_of
 from hermes_agent.models import provider_table
-from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
+from hermes_agent.models.base import Endpoint, Reply, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_agent.prompt.sent_request import NotKept, read_again
 from hermes_agent.receipts.receipt import MadeCall, made_calls, written_in
@@ -97,16 +97,13 @@ async def replay(db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint) 
 async def _ask(
     db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint, transcript: EncodedTranscript, side: ReplaySide
 ) -> Reply:
-    budget, body = Budget(db, config), transcript.body(endpoint)
-    estimated = tokens.estimate(body.weight, endpoint.model)
-    if why := budget.asks_first(endpoint, estimated):
-        raise ModelError("budget", f"{why}; the call was not made", hint="Raise budget.ask_usd in config.yaml.")
-    wire = provider_table.wire_for(endpoint)
+    body, wire = transcript.body(endpoint), provider_table.wire_for(endpoint)
     address = db.inbox.address(turn.id)
     reply, cost = await aux_calls.send(
-        db, budget, endpoint,
-        lambda most: body.content if most is None else body.ended(wire.ending(endpoint, most)), estimated=estimated,
-        most_input=body.most_tokens, longest=None, conversation_id=turn.conversation_id, session_id=turn.session_id,
+        db, Budget(db, config), endpoint,
+        lambda most: body.content if most is None else body.ended(wire.ending(endpoint, most)),
+        estimated=tokens.estimate(body.weight, endpoint.model), most_input=body.most_tokens, longest=None,
+        conversation_id=turn.conversation_id, session_id=turn.session_id,
         person_id=None if address is None else address.person_id, task=TASK, max_retries=config.agent.api_max_retries,
         limits=config.limits,
     )  # fmt: skip

@@ -90,7 +90,7 @@ class ModelSteps:
         """The part of the current answer that was already shown."""
         self._retries = 0
         self._sent: _Sent | None = None
-        self.spent = Spent(person_id=turn.setup.person_id)
+        self.spent = Spent(person_id=turn.setup.person_id, counted=turn.setup.budget.configured)
 
     @property
     def endpoint(self) -> Endpoint:

@@ -39,6 +39,8 @@ class Spent(_Sum):
     last_prompt_tokens: int = 0
     notices: tuple[str, ...] = ()
     person_id: str | None = None
+    counted: bool = True
+    """As in `Used`."""
     _parts: dict[tuple[str, str, str], _Sum] = field(default_factory=dict)
     """The sums by model, provider and address."""
 
@@ -54,7 +56,7 @@ class Spent(_Sum):
             Used(
                 **part.usage.as_dict(), api_call_count=part.calls, estimated_cost_usd=part.cost,
                 cost_status="estimated" if part.cost is not None else "unknown", model=model,
-                billing_provider=provider, billing_base_url=base_url, person_id=self.person_id,
+                billing_provider=provider, billing_base_url=base_url, person_id=self.person_id, counted=self.counted,
             )
             for (model, provider, base_url), part in self._parts.items()
         )  # fmt: skip

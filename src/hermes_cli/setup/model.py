@@ -257,7 +257,7 @@ CUSTOM_KEY = "HERMES_MODEL_KEY"
 def try_endpoint(endpoint: Endpoint) -> None:
     """Ask the model one small question. Raises a `HermesError` when there is no answer."""
     wire = provider_table.wire_for(endpoint)
-    small = replace(endpoint, max_tokens=16)
+    small = replace(endpoint, max_tokens=16 + endpoint.thinking_tokens)
     question = [{"role": "user", "content": "Say ok."}]
     body = wire.join(wire.head(small, "", ()), wire.fragments(question), wire.ending(small))
     try:

@@ -11,8 +11,11 @@ A call whose process was killed stays counted at its estimate: the provider may 
 lift a limit. `open_calls` shows its row as lost until maintenance removes it. Its id begins with its process, so that
 the same machine knows it at once; elsewhere its age tells.
 
-Tallies exist while a limit is configured. The first call under a new limit adds the usage of the period until then (see
-`usage`). Money is whole nano-dollars here: sums stay exact. This module knows no prices.
+Tallies are kept while a limit is configured, and state_meta says since when. Usage that is accounted without a limit
+(`usage.account`) removes that mark, so the next call under a limit knows that the tallies miss something, and raises
+them to the usage of their periods as far as `usage` knows it. The usage of a scheduled job that has a limit of its own,
+without any in the configuration, is kept for conversations alone. Money is whole nano-dollars here: sums stay exact.
+This module knows no prices.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ from hermes_state.storage.base import Connection, Row, StorePart
 from hermes_state.storage.statements import Queries
 
 Q = Queries("budgets")
+COUNTED = "budget_counted_since"
 _ZONE = "budget_zone:"
 _LONGEST_DAY = 1.5 * DAY
+_LONGEST_MONTH = 32 * DAY
 
 Scope = Literal["day", "month", "person_day", "person_month", "conversation"]
 Unit = Literal["usd", "tokens"]
@@ -133,18 +138,22 @@ class Budgets(StorePart):
         task: str = "",
         holder: str = "",
         above: Mapping[ConversationId, tuple[Limit, ...]] = MappingProxyType({}),
+        configured: bool = True,
     ) -> Held:
         """Reserve one call under all `limits`. Raises `OverLimit` with nothing written.
 
         `answer`: the part of the estimate that may be cut to the remaining amount. `above`: the conversations that
-        delegated the work, each with its limits; the call counts for them, too.
+        delegated the work, each with its limits; the call counts for them, too. `configured`: whether the configuration
+        has limits; without, only conversations are counted.
         """
         import asyncio
 
         checked_id(conversation_id, what="conversation id")
         new, engine = f"{holder}/{os.urandom(8).hex()}", self._store.engine
         call = (new, conversation_id, person_id, note(model) or "", note(task) or "")
-        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, answer, call, above))
+        made = writer.queued(
+            engine, lambda conn: self._reserve_in(conn, limits, estimate, answer, call, above, configured)
+        )
         try:
             held: Held = await asyncio.shield(made)
         except asyncio.CancelledError:
@@ -178,15 +187,26 @@ class Budgets(StorePart):
         answer: LongestAnswer | None,
         call: tuple[str, ConversationId, PersonId | None, str, str],
         above: Mapping[ConversationId, tuple[Limit, ...]],
+        configured: bool,
     ) -> Held:
         new, conversation_id, person_id, model, task = call
         now = self._store.clock()
-        day, person_day = _days(conn, now, person_id)
-        keys = [*_keys(day, person_id, person_day, conversation_id), *_conversation_keys(above)]
+        day = person_day = ""
+        complete: list[Key] = []
+        keys = _conversation_keys((conversation_id, *above))
+        if configured:
+            zone = _zone_of(conn, person_id, now)
+            day, person_day = day_of(now), day_of(now, zone)
+            since = self._counted_since(conn, now)
+            complete = _keys(day_of(since), person_id, day_of(since, zone), None)
+            keys = [*_keys(day, person_id, person_day, None), *keys]
+        else:
+            for key in keys:
+                _raise_to_usage(conn, key)
         warnings: list[Warned] = []
         cut, cut_by = 0, None
         for key in keys:
-            state = self._add(conn, key, estimate, now)
+            state = self._add(conn, key, estimate, now, new=_begins_after(complete, key))
             known = limits if key.subject == conversation_id else above.get(ConversationId(key.subject), limits)
             for limit in (one for one in known if one.scope == key.scope):
                 asked, total = estimate.of(limit.unit), _total(state).of(limit.unit)
@@ -230,10 +250,21 @@ class Budgets(StorePart):
             conn.run(Q.add, (*change, now, *key))
         return tuple(warnings)
 
-    def _add(self, conn: Connection, key: Key, amount: Amount, now: float) -> Row:
+    def _counted_since(self, conn: Connection, now: float) -> float:
+        """Since when every call was counted; from now on, if some were not, after raising the tallies."""
+        since = _since(conn)
+        if since is None:
+            since = now
+            meta.put(conn, COUNTED, repr(now))
+            for row in conn.rows(Q.present, (now - _LONGEST_MONTH,)):
+                _raise_to_usage(conn, Key(*row))
+        return since
+
+    def _add(self, conn: Connection, key: Key, amount: Amount, now: float, *, new: bool = False) -> Row:
+        """Add to a tally. `new`: its period began under limits, so nothing was used before its first call."""
         for state in conn.rows(Q.add, (*amount, now, *key)):
             return state
-        before = _before(conn, key)
+        before = Amount() if new else _before(conn, key)
         first = (before.nano_usd + amount.nano_usd, before.tokens + amount.tokens)
         return conn.rows(Q.found, (*key, *first, now, *amount))[0]
 
@@ -253,9 +284,13 @@ class Budgets(StorePart):
         def run(conn: Connection) -> tuple[str, Amount]:
             counted = _zone_in(conn, subject, zone, now) if scope.startswith("person") else zone
             today = "" if scope == "conversation" else day_of(now, counted)
-            key = Key(scope, subject, _month(today) if scope.endswith("month") else today)
-            found = conn.rows(Q.tally, key)
-            return key.period, _total(found[0]) if found else _before(conn, key)
+            key, since = Key(scope, subject, _period(scope, today)), _since(conn)
+            found = [_total(row) for row in conn.rows(Q.tally, key)]
+            if since is None:  # not all is in the tally
+                found.append(_before(conn, key))
+            elif not found and _period(scope, day_of(since, counted)) >= key.period:
+                found = [_before(conn, key)]
+            return key.period, Amount(*map(max, zip(*found, strict=True))) if found else Amount()
 
         return self._store.engine.read(run)
 
@@ -335,12 +370,28 @@ def _end_of_day(moment: float, zone: str | None) -> float:
     return end
 
 
-def _days(conn: Connection, now: float, person_id: str | None) -> tuple[str, str]:
-    """The day that a call counts for: everybody's, and the person's; empty when it has no person."""
+def _zone_of(conn: Connection, person_id: str | None, now: float) -> str | None:
+    """The zone in which a person's day counts; None for the machine's, and without a person."""
     if person_id is None:
-        return day_of(now), ""
+        return None
     known = conn.rows(PEOPLE.get, (person_id,))
-    return day_of(now), day_of(now, _zone_in(conn, person_id, known[0][3] if known else None, now))
+    return _zone_in(conn, person_id, known[0][3] if known else None, now)
+
+
+def _since(conn: Connection) -> float | None:
+    stored = meta.get(conn, COUNTED)
+    return None if stored is None else float(stored)
+
+
+def _begins_after(since: list[Key], key: Key) -> bool:
+    """Whether the key's period began after the periods of `since`."""
+    return any(one.scope == key.scope and one.period < key.period for one in since)
+
+
+def _raise_to_usage(conn: Connection, key: Key) -> None:
+    """Raise a tally to the accounted usage and the reserved calls, where it is less."""
+    usd, tokens = map(sum, zip(_before(conn, key), _reserved(conn, key), strict=True))
+    conn.run(Q.at_least, (usd, usd, tokens, tokens, *key))
 
 
 def _keys(day: str, person_id: str | None, person_day: str, conversation_id: str | None) -> list[Key]:
@@ -357,6 +408,10 @@ def _conversation_keys(conversations: Iterable[ConversationId]) -> list[Key]:
 
 def _month(day: str) -> str:
     return day[:7]
+
+
+def _period(scope: Scope, day: str) -> str:
+    return _month(day) if scope.endswith("month") else day
 
 
 def _shorter(answer: LongestAnswer | None, over: int, unit: Unit) -> int | None:
@@ -381,6 +436,7 @@ def _largest_saving(answer: LongestAnswer | None, unit: Unit) -> int:
 
 
 def _reserved(conn: Connection, key: Key) -> Amount:
+    """What calls that have not ended may cost."""
     nano_usd, tokens = conn.rows(getattr(Q, f"reserved_{key.scope}"), key[1:])[0]
     return Amount(int(nano_usd or 0), int(tokens or 0))
 

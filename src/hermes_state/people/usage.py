@@ -49,6 +49,8 @@ class Used:
     billing_mode: str | None = None
     person_id: str | None = None
     """Whose call it was; None means the owner of the conversation."""
+    counted: bool = True
+    """Whether it counts against the limits of days and months (`budgets`); not while the configuration has none."""
 
     def checked(self) -> Used:
         """The same with every value storable; else `InvalidValue`."""
@@ -172,6 +174,8 @@ def _by_model(
             used.cache_write_tokens, cost or 0.0, session_id,
         ),
     )  # fmt: skip
+    if not used.counted:
+        conn.run(Q.not_counted)
 
 
 def _count(name: str, value: object) -> int:
@@ -192,7 +196,12 @@ def _name(name: str, value: object) -> str | None:
     return text
 
 
-_KINDS: dict[object, Callable[[str, Any], Any]] = {"int": _count, "float | None": _cost, "str | None": _name}
+_KINDS: dict[object, Callable[[str, Any], Any]] = {
+    "bool": lambda _, value: bool(value),
+    "int": _count,
+    "float | None": _cost,
+    "str | None": _name,
+}
 _CHECKS = {field.name: _KINDS[field.type] for field in fields(Used)}
 
 By = Literal["day", "person", "model", "conversation"]

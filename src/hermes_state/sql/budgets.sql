@@ -20,6 +20,22 @@ RETURNING {state}
 -- name: tally
 SELECT {state} FROM budget_tallies WHERE scope = ? AND subject = ? AND period = ?
 
+-- name: present
+-- Tallies to which a call may still be added, in the order in which calls lock them.
+SELECT scope, subject, period FROM budget_tallies t
+WHERE scope <> 'conversation' AND updated_at > ?
+    OR scope = 'conversation' AND EXISTS (
+        SELECT 1 FROM sessions s WHERE s.root_id = t.subject AND s.last_active > t.updated_at
+    )
+ORDER BY CASE scope WHEN 'day' THEN 0 WHEN 'month' THEN 1 WHEN 'person_day' THEN 2 WHEN 'person_month' THEN 3 ELSE 4 END,
+    subject
+
+-- name: at_least
+UPDATE budget_tallies SET
+    nano_usd = CASE WHEN nano_usd < ? THEN ? ELSE nano_usd END,
+    tokens = CASE WHEN tokens < ? THEN ? ELSE tokens END
+WHERE scope = ? AND subject = ? AND period = ?
+
 -- name: largest
 -- Conversations by the usage that counts against their limit; one without a tally would begin with its past usage.
 SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = 'conversation'

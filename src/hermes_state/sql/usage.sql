@@ -55,6 +55,10 @@ SELECT s.id, ?, COALESCE(?, c.owner_id, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
 {or_added}
 
+-- name: not_counted
+-- The tallies of `budgets` do not know this usage.
+DELETE FROM state_meta WHERE key = 'budget_counted_since'
+
 -- name: keep_spending
 -- Spending stays known by day, person and model, without the session.
 {into_days}

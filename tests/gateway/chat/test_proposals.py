@@ -229,6 +229,29 @@ def test_a_review_that_fails_because_of_a_defect_is_logged(
     assert getattr(logged, "reason", "") == "KeyError"
 
 
+def test_a_review_that_would_have_to_ask_for_its_cost_is_not_made(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("It smells good.")) as model, ScriptedModel(model="dear-1").served() as dear:
+            entry = dear.model.settings(dear.origin)
+            entry["model"] = entry.pop("default")
+            prices = {
+                "scripted-1": {"price": {"input": 0, "output": 0}},
+                "dear-1": {"price": {"input": 9, "output": 9}},
+            }
+            settings: dict[str, Any] = {
+                "memory": {"nudge_interval": 1}, "auxiliary": {"review": entry}, "models": prices,
+                "budget": {"ask_usd": 0.01},
+            }  # fmt: skip
+            async with PretendGateway(db, home, model, **settings) as here:
+                await here.chat.say("we baked bread today")
+                await here.quiet()
+                ((agent, *_),) = here.parts.agents.entries.values()
+                await here.until(lambda: not agent._beside)
+            assert len(model.requests) == 1 and dear.model.received == 0
+
+    asyncio.run(go())
+
+
 def test_a_review_proposes_on_the_stored_prefix_and_writes_nothing(db: SessionDB, home: Path) -> None:
     model = reviewed(db, home, say(json.dumps(FOUND)))
     first, second = (json.loads(request.body) for request in model.requests)

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.models import keys, prices, provider_table
-from hermes_agent.models.base import Endpoint, ModelError
+from hermes_agent.models.base import Endpoint, ModelError, Reply
 from hermes_config import config
 from hermes_testing.plugins import plugin_home
 
 ACME = """
 from datetime import datetime
+from itertools import count
 from hermes_agent.models.provider_table import Credential
 
+NUMBERS = count()
 HERE = dict(base_url="https://llm.acme.example/v1")
 
 def register(ctx):
@@ -31,6 +33,7 @@ def register(ctx):
     ctx.register_provider("prices", **HERE, prices={"acme-large": {"input": 1, "output": 2}})
     ctx.register_provider("half", **HERE, prices={"acme-large": (1, None, None, None)})
     ctx.register_provider("good", **HERE, aliases=["acme"], credential=lambda config: Credential("k-1234567890", 1))
+    ctx.register_provider("renewed", **HERE, credential=lambda config: Credential(f"k-1234567890-{next(NUMBERS)}"))
     ctx.register_provider("dear", **HERE, context={"dear-": 256_000}, prices={"dear-one": (2.0, 8.0, 0.2, None)})
 """
 
@@ -79,3 +82,16 @@ def test_the_price_of_a_plug_in_is_not_called_one_of_our_table() -> None:
 
 def test_a_good_one_is_used() -> None:
     assert asyncio.run(keys.with_key(endpoint("good"))).api_key == "k-1234567890"
+
+
+@pytest.mark.parametrize(("unbilled", "attempts"), [(True, 2), (False, 1)])
+def test_only_a_refused_call_is_repeated_with_a_new_key(unbilled: bool, attempts: int) -> None:
+    used = []
+
+    async def attempt(keyed: Endpoint) -> Reply:
+        used.append(keyed.api_key)
+        raise ModelError("auth", "the key expired in the middle of the answer", unbilled=unbilled)
+
+    with pytest.raises(ModelError):
+        asyncio.run(keys.call_with_credential(endpoint("renewed"), attempt))
+    assert len(set(used)) == len(used) == attempts

@@ -290,6 +290,13 @@ def test_geminis_signature_comes_back_with_the_call_whatever_its_id() -> None:
                     "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 7}}}, (10, 4, 2, 7, 0)),
         ({"x_groq": {"usage": {"prompt_tokens": 10, "completion_tokens": 4}}}, (10, 4, 0, 0, 0)),
         ({"usage": {"prompt_tokens": None, "completion_tokens": 4, "prompt_tokens_details": None}}, (0, 4, 0, 0, 0)),
+        # reasoning beside the output, a prompt without its cached part, and figures that no call has
+        ({"usage": {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 44,
+                    "completion_tokens_details": {"reasoning_tokens": 30}}}, (10, 34, 0, 0, 30)),
+        ({"usage": {"prompt_tokens": 10, "completion_tokens": 4, "prompt_cache_hit_tokens": 90}}, (100, 4, 90, 0, 0)),
+        ({"usage": {"prompt_tokens": float("inf"), "completion_tokens": 10**25}}, (0, 0, 0, 0, 0)),
+        ({"usage": {"prompt_tokens": float("nan"), "completion_tokens": -4}}, (0, 0, 0, 0, 0)),
+        ({"usage": {"prompt_tokens": "10", "completion_tokens": True}}, (0, 0, 0, 0, 0)),
     ],
 )  # fmt: skip
 def test_usage_of_chat_servers(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
@@ -395,6 +402,37 @@ def test_anthropics_blocks_become_a_reply() -> None:
     assert (reply.usage.input_tokens, reply.usage.cache_read_tokens, reply.usage.cache_write_tokens) == (100, 90, 7)
     assert reply.usage.output_tokens == 12
     assert [delta.kind for delta in seen] == ["reasoning", "reasoning", "text", "text", "tool_name", "tool_name"]
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "counted"),
+    [
+        ({}, {"output_tokens": 12}, (100, 12)),
+        ({}, {"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 12}, (100, 12)),  # repeated as zeros
+        ({"input_tokens": 0}, {"input_tokens": 3, "output_tokens": 12}, (100, 12)),
+        ({}, {}, None),  # the start's output is only a beginning
+        ({}, {"output_tokens": 10**12}, None),
+        ({"input_tokens": -3}, {"output_tokens": 12}, None),
+        ({"input_tokens": "3"}, {"output_tokens": 12}, None),
+    ],
+)
+def test_usage_of_anthropics_servers(
+    begun: dict[str, Any], ended: dict[str, Any], counted: tuple[int, int] | None
+) -> None:
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 7, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"model": "m", "usage": {**usage, **begun}, "content": []}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": ended}
+    reply = read(CLAUDE, *events(start, *block(0, {"type": "text", "text": "Hi"}), end, {"type": "message_stop"}))
+    assert counted == (None if reply.usage is None else (reply.usage.input_tokens, reply.usage.output_tokens))
+
+
+def test_usage_that_is_reported_twice_counts_where_it_is_larger() -> None:
+    full, small = ({"prompt_tokens": a, "completion_tokens": b} for a, b in ((10, 4), (1, 0)))
+    for first, second in ((full, small), (small, full)):
+        said = {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}], "usage": first}
+        lines = [f"data: {json.dumps(said)}", "", f"data: {json.dumps({'choices': [], 'usage': second})}", ""]
+        found = read(CHAT, *lines).usage
+        assert found is not None and (found.input_tokens, found.output_tokens) == (10, 4)
 
 
 def test_thinking_between_words_goes_back_in_its_own_order() -> None:

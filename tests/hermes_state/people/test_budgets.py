@@ -114,6 +114,22 @@ def test_a_new_day_begins_at_midnight_where_the_person_lives(
     assert db.budgets.used("person_day", person, zone="Pacific/Kiritimati") == ("2023-11-16", Amount(NANO, 0))
 
 
+def test_the_evening_of_a_person_in_the_west_does_not_count_for_the_next_day(db: SessionDB, clock: Clock) -> None:
+    person = db.people.ensure(platform="p", native_id="1").id
+    db.people.set_zone(person, "Pacific/Honolulu")  # UTC-10: its evening is the next day of the machine
+    limit, month = Limit("person_day", "usd", NANO), Limit("person_month", "usd", 100 * NANO)
+    db.ledger.open(source="cli", session_id=CHAT, owner=person)
+    december = 1_701_424_800.0  # its first midnight there, 10:00 UTC
+    for hours, in_month in ((-28, 1), (-9, 2), (1, 1)):  # from -10 on, the machine is in December
+        clock.set(december + hours * 3_600)
+        held = hold(db, 1, limit, month, person=person)
+        now(db.budgets.settle(held, Amount(NANO, 10)))
+        db.update_token_counts(CHAT, 5, 5, model="m", estimated_cost_usd=1.0, person_id=person, api_call_count=1)
+        with pytest.raises(OverLimit):
+            hold(db, 0.1, limit, month, person=person)
+        assert db.budgets.used("person_month", person, zone="Pacific/Honolulu")[1].nano_usd == in_month * NANO
+
+
 @pytest.mark.parametrize("others", [["Pacific/Kiritimati"], ["Pacific/Pago_Pago"], ["Pacific/Kiritimati", None, "UTC"]])
 def test_another_zone_does_not_begin_another_day(db: SessionDB, clock: Clock, others: list[str | None]) -> None:
     person = db.people.ensure(platform="p", native_id="1").id
