@@ -19,6 +19,7 @@ from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, hermes_home, write_atomic
 from hermes_state import SessionDB
+from hermes_state.errors import BackupRefused
 from hermes_state.transfer import backup, copy_all, home_backup
 from hermes_state.transfer.backup import Backup
 from hermes_state.transfer.home_backup import HomeFiles
@@ -65,7 +66,12 @@ def _create(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     said += [f"Beside it: {target}, which holds secrets" for target in beside]
     if not beside:
         said.append("The backup does not hold config.yaml and .env; --with-secrets copies them too.")
-    return CommandAnswer({**_facts(made, files), "beside": [str(target) for target in beside]}, *said)
+    error = None
+    if made.refused:
+        what = f"the backup was made, but a restore would refuse it: {', '.join(made.refused)} of another program"
+        hint = "hermes state check says more. A backup whose name ends in .zip leaves these out and can be restored."
+        error = BackupRefused(what, where=str(made.path), hint=hint)
+    return CommandAnswer({**_facts(made, files), "beside": [str(target) for target in beside]}, *said, error=error)
 
 
 def _files_beside(files: HomeFiles | None) -> list[str]:

@@ -49,3 +49,7 @@ SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'shadow'
 
 -- name: columns_of @sqlite
 SELECT name, type FROM pragma_table_info(?) ORDER BY cid
+
+-- name: columns_of @postgresql
+SELECT column_name, data_type FROM information_schema.columns
+WHERE table_schema = current_schema() AND table_name = ? ORDER BY ordinal_position

@@ -55,6 +55,8 @@ class Backup:
     """Tables and indexes of other programs, which Hermes does not use."""
     left: dict[str, int] = field(default_factory=dict)
     """Rows of such tables that an archive does not contain, by table; known after `create`."""
+    refused: tuple[str, ...] = ()
+    """Why a restore refuses it: triggers, views or tables that act on our rows; known after `create`."""
 
     @property
     def automatic(self) -> bool:
@@ -88,7 +90,8 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
     with sqlite_copy.reading(store.engine.path) as source:
         sqlite_copy.copy(source, path, progress=progress)  # checks every page of the copy before it gets its name
-        return _described(path, _counts(source), _broken_links(source))
+        made = _described(path, _counts(source), _broken_links(source))
+        return replace(made, refused=tuple(sqlite_copy.foreign_objects(SqliteConnection(source)).acting[:_NAMED]))
 
 
 def verify(path: Path, *, limits: Limits) -> Backup:

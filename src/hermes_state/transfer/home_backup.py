@@ -78,6 +78,8 @@ def verify(path: Path) -> HomeFiles:
         raise BackupRefused(f"the files of the home cannot be read: {error}", where=str(path)) from error
     if wrong is not None:
         raise BackupRefused(f"{wrong[:80]!r} in it is damaged or unexpected", where=str(path))
+    if not names:  # its last bytes are damaged
+        raise BackupRefused("the files of the home cannot be read: it lists none", where=str(path))
     return HomeFiles(path, len(names), tuple(sorted({_entry_of(name) or "" for name in names})))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
-from hermes_state.storage.base import Connection, Row, insert_statement
+from hermes_state.storage.base import Connection, Row, insert_statement, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import tables
 from hermes_state.transfer.tables import Table
@@ -72,12 +72,17 @@ def make_columns(conn: Connection) -> None:
 
 
 def not_copied(conn: Connection) -> dict[str, int]:
-    """Rows of other tables, by table: virtual ones, and on PostgreSQL all others of the schema."""
+    """Rows of other tables (virtual ones, and on PostgreSQL all others of the schema) and of others' columns in ours."""
     known = tables.LOCAL | {table.name for table in (*tables.every(), *tables.KEPT)}
     if conn.dialect == "sqlite":
         known |= set(_plain_tables(conn)) | {row[0] for row in conn.rows(Q.shadow_tables)}
     found = [name for name in tables.present(conn) if name not in known and not name.startswith("sqlite_")]
     counts = {name: tables.count(conn, name) for name in found}
+    for table in tables.every():
+        there = {str(row[0]) for row in conn.rows(Q.columns_of, (table.name,))}
+        for column in sorted(there - {*table.names, *tables.DERIVED}):
+            held = f"SELECT count({tables.quoted(column)}) FROM {table.name}"  # noqa: S608 - a name that the database told
+            counts[f"{table.name}.{column}"] = scalar(conn.rows(held))
     return {name: rows for name, rows in counts.items() if rows}
 
 

@@ -20,8 +20,8 @@ T = TypeVar("T")
 PAGE = 500
 # They belong to one database at one time: its schema version, its index's deletions, its turns' live text.
 LOCAL = frozenset({"schema_version", "search_forget", "live_views"})
-# Each engine derives them in its own way from the row.
-_DERIVED = frozenset({"active_minute"})
+# Each engine derives them in its own way from the row, or needs them for itself.
+DERIVED = frozenset({"active_minute", "xid"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _described(raw: Any, name: str, text: str) -> Table:
     columns = (
         TableColumn(column, kind, bool(required or pk), _literal(raw, default))
         for column, kind, required, default, pk in info
-        if column not in _DERIVED
+        if column not in DERIVED
     )
     key = sorted((pk, column) for column, _, _, _, pk in info if pk)
     return Table(name, tuple(columns), tuple(column for _, column in key), tuple(links), "AUTOINCREMENT" in text)

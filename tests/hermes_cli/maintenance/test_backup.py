@@ -175,6 +175,18 @@ def test_files_that_no_backup_of_ours_holds_are_refused_before_anything_changes(
     assert (messages(story), sorted(path.name for path in tmp_path.iterdir())) == before
 
 
+def test_files_of_a_backup_whose_last_bytes_are_gone_are_refused(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (story / "SOUL.md").write_text("I am kind.")
+    run(capsys, "backup", "create", str(tmp_path / "a.db"))
+    files = tmp_path / "a.db.home.zip"
+    files.write_bytes(files.read_bytes()[:-14] + bytes(14))  # a zip that lists nothing
+    for verb in (["verify"], ["restore", "--yes"]):
+        code, _, err = run(capsys, "backup", verb[0], str(tmp_path / "a.db"), *verb[1:])
+        assert code == 1 and "lists none" in err
+
+
 def test_json_for_programs(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = json.loads(run(capsys, "backup", "create", "--json")[1])
     assert made["rows"]["sessions"] == 4
@@ -282,6 +294,18 @@ def test_a_database_with_a_trigger_or_a_table_that_is_not_ours_is_named_and_not_
         assert code != 0
         assert what in err, err
     assert messages(story) == before
+
+
+def test_a_backup_that_no_restore_would_take_says_so_when_it_is_made(
+    story: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(story / "state.db")) as changed:
+        changed.executescript(ACTING["table people"])
+    code, out, err = run(capsys, "backup", "create", str(story / "b.db"))
+    assert code == 1 and "b.db" in out and "a restore would refuse it: table people" in err
+    assert run(capsys, "backup", "verify", str(story / "b.db"))[0] == 1
+    assert run(capsys, "backup", "create", str(story / "b.zip"))[0] == 0
+    assert run(capsys, "backup", "verify", str(story / "b.zip"))[0] == 0
 
 
 def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,3 +237,15 @@ def test_a_virtual_table_of_others_stays_behind_and_is_named(open_store: Open, t
     source.engine.write(lambda conn: conn.run("INSERT INTO theirs VALUES ('x'), ('y')"))
     assert copy_all.move(source.engine, target.engine).left == {"theirs": 2}
     assert backup.create(source, tmp_path / "b.zip").left == {"theirs": 2}
+
+
+def test_a_column_that_somebody_added_to_our_tables_stays_behind_and_is_named(open_store: Open) -> None:
+    source, server, back = (open_store(name) for name in ("sqlite", "postgresql", "sqlite"))
+    tell_story(source)
+    for db, move_to in ((source, server), (server, back)):
+        assert copy_all.move(db.engine, move_to.engine).left == {}
+    messages = counts(source)["messages"]
+    for db in (source, server):
+        target = open_store("sqlite")
+        db.engine.write(lambda conn: conn.run("ALTER TABLE messages ADD COLUMN mood TEXT DEFAULT 'glad'"))
+        assert copy_all.move(db.engine, target.engine).left == {"messages.mood": messages}
