@@ -77,6 +77,7 @@ class Budget:
         self.configured = bool(limits_of(config.budget))
         """Whether the configuration has limits; a job or a delegated task may have one without them."""
         own = "the budget of this job" if child is None else "delegation.budget_usd"
+        self._child = child is not None
         self._money_key = config.budget.money_key or own
         self._limits = limits_of(self._section)
         self._prices: dict[tuple[str, str], Price | None] = {}
@@ -105,12 +106,14 @@ class Budget:
         length, if the caller wants a shorter answer than the endpoint allows.
         """
         reservation = Reservation(price=self._price(endpoint), longest=longest)
+        wanted, least = self._answer_lengths(endpoint, estimated_input, longest)
         if not self._limits and not self._above:
+            if self._section.ask_usd is not None:  # the answer may be as long as it was estimated
+                reservation.longest, reservation.cut = wanted, self._cut_notice(endpoint, None, wanted)
             return reservation
         if reservation.price is None and self._keeps_money:
             raise _unknown_price(endpoint, self._money_key)
         fed = max(estimated_input if most_input is None else most_input, 0)
-        wanted, least = self._answer_lengths(endpoint, estimated_input, longest)
         each = 0.0 if reservation.price is None else reservation.price.output * _NANO_FOR_A_TOKEN
         try:
             held = reservation.held = await self._db.budgets.reserve(
@@ -119,7 +122,7 @@ class Budget:
                 holder=process_identity.new_holder(), above=self._above, configured=self.configured,
             )  # fmt: skip
         except OverLimit as over:
-            raise _refusal(over) from over
+            raise self._refusal(over) from over
         reservation.longest = wanted - held.cut
         reservation.cut = self._cut_notice(endpoint, held, reservation.longest)
         reservation.notices += map(notice, held.warnings)
@@ -152,7 +155,7 @@ class Budget:
                 configured=self.configured,
             )  # fmt: skip
         except OverLimit as over:
-            raise _refusal(over) from over
+            raise self._refusal(over) from over
         await self._db.budgets.settle(held, None)
 
     def asks_first(self, endpoint: Endpoint, estimated_input: int, longest: int | None = None) -> str:
@@ -211,14 +214,33 @@ class Budget:
         wanted = longest or own or min(self._config.limits.budget_answer_tokens, room)
         return wanted, min(wanted, _LEAST_ANSWER + endpoint.thinking_tokens)
 
-    def _cut_notice(self, endpoint: Endpoint, held: Held, longest: int) -> str:
-        if held.cut_by is not None:
-            hint = _raise_hint(held.cut_by.scope, held.cut_by.unit)
+    def _cut_notice(self, endpoint: Endpoint, held: Held | None, longest: int) -> str:
+        if held is not None and held.cut_by is not None:
+            hint = self._raise_hint(held.cut_by)
             return f"The answer was cut at {longest:,} tokens: {_NAMES[held.cut_by.scope]} leaves no more. {hint}"
         if provider_table.wire_for(endpoint).longest_answer(endpoint).tokens is None:
             hint = "Set model.max_tokens in config.yaml for longer ones."
             return f"The answer was cut at {longest:,} tokens, because spending is limited. {hint}"
         return ""
+
+    def _refusal(self, over: OverLimit) -> ModelError:
+        verb, of_it = ("are", "of them") if over.unit == "tokens" else ("is", "of it")
+        running = f" ({amount(over.reserved, over.unit)} {of_it} by calls that have not ended)" if over.reserved else ""
+        most, used, asked = (amount(value, over.unit) for value in (over.most, over.used, over.asked))
+        what = f"{_NAMES[over.scope]} is {most}; {used} {verb} used{running}, and this call could take {asked}"
+        return ModelError(
+            "budget", f"{what}. It was not made", hint=self._raise_hint(Limit(over.scope, over.unit, over.most))
+        )
+
+    def _raise_hint(self, limit: Limit) -> str:
+        key, later = f"{key_of(limit)} in config.yaml", "or begin a new conversation (/new)"
+        if limit.scope != "conversation":
+            later = f"or go on {'next month' if limit.scope.endswith('month') else 'tomorrow'}"
+        elif limit not in limits_of(self._config.budget):
+            if not self._child or limit not in self._limits:
+                return "A job's limit is set when it is made: hermes cron add --budget."
+            key, later = "delegation.budget_usd in config.yaml", "or delegate less at once"
+        return f"Raise {key}, {later}."
 
     def _price(self, endpoint: Endpoint) -> Price | None:
         key = (endpoint.provider, endpoint.model)
@@ -279,13 +301,6 @@ def key_of(limit: Limit) -> str:
     return f"budget.{limit.scope}.{limit.unit}"
 
 
-def _raise_hint(scope: str, unit: str) -> str:
-    later = "or begin a new conversation (/new)"
-    if scope != "conversation":
-        later = f"or go on {'next month' if scope.endswith('month') else 'tomorrow'}"
-    return f"Raise budget.{scope}.{unit} in config.yaml, {later}."
-
-
 def amount(value: int, unit: str) -> str:
     """`$1.20`, `$0.0042`, `12,000 tokens`."""
     if unit == "tokens":
@@ -299,16 +314,6 @@ def notice(warned: Warned) -> str:
     share = f"{warned.used * 100 // limit.most} % of " if limit.most else ""
     used, most = amount(warned.used, limit.unit), amount(limit.most, limit.unit)
     return f"{share}{_NAMES[limit.scope]} is used: {used} of {most} ({key_of(limit)})."
-
-
-def _refusal(over: OverLimit) -> ModelError:
-    verb, of_it = ("are", "of them") if over.unit == "tokens" else ("is", "of it")
-    running = f" ({amount(over.reserved, over.unit)} {of_it} by calls that have not ended)" if over.reserved else ""
-    what = (
-        f"{_NAMES[over.scope]} is {amount(over.most, over.unit)}; {amount(over.used, over.unit)} {verb} used{running}, "
-        f"and this call could take {amount(over.asked, over.unit)}. It was not made"
-    )
-    return ModelError("budget", what, hint=_raise_hint(over.scope, over.unit))
 
 
 def _unknown_price(endpoint: Endpoint, limit: str) -> ModelError:

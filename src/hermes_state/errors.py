@@ -6,7 +6,12 @@ the next step. Nothing outside this package sees an exception of apsw or psycopg
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_state.people.budgets import Scope, Unit
 
 
 class StateError(HermesError):
@@ -65,7 +70,7 @@ class NotQueued(StateError):
 class OverLimit(StateError):
     """A spending limit would be passed; nothing was reserved."""
 
-    def __init__(self, scope: str, unit: str, most: int, used: int, reserved: int, asked: int, period: str) -> None:
+    def __init__(self, scope: Scope, unit: Unit, most: int, used: int, reserved: int, asked: int, period: str) -> None:
         super().__init__(f"the limit of {scope} ({unit}) would be passed: {used} + {asked} > {most}")
         self.scope, self.unit, self.period = scope, unit, period
         self.most, self.used, self.asked = most, used, asked

@@ -127,6 +127,15 @@ def test_an_answer_may_be_as_long_as_the_limits_leave(make: Make, db: SessionDB)
     assert (whole.longest, whole.cut) == (10, "")
 
 
+def test_a_limit_that_is_in_no_configuration_says_where_it_is_from(make: Make, db: SessionDB) -> None:
+    make(PRICE)
+    job = Budget(db, config.load(), conversation_usd=0.01)
+    assert refusal(job).endswith("A job's limit is set when it is made: hermes cron add --budget.")
+    make(f"{PRICE}budget: {{conversation: {{usd: 0.01}}}}\n")
+    same = Budget(db, config.load(), conversation_usd=5)
+    assert "Raise budget.conversation.usd in config.yaml" in refusal(same)
+
+
 def test_the_tightest_limit_decides(make: Make, db: SessionDB) -> None:
     budget = make(PRICE + "budget: {conversation: {usd: 0.2}, day: {tokens: 1070}}")
     reservation = reserve(budget)
@@ -390,6 +399,20 @@ def test_a_yes_for_the_task_is_for_all_its_calls(dear: Callable[..., Any]) -> No
 def test_a_cheap_call_does_not_ask(dear: Callable[..., Any]) -> None:
     result, calls = dear(person := Person("deny"), 50)
     assert (result["final_response"], calls, person.asked) == ("Done.", 2, [])
+
+
+def test_an_answer_is_no_longer_than_it_was_estimated(home: Path, make: Make, db: SessionDB) -> None:
+    with ScriptedModel(say("So", finish="length")).served() as server:
+        make(
+            f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key}}\n"
+            f"auto_title: false\n{SCRIPTED}budget: {{ask_usd: 50}}\n"
+        )
+        answer = AIAgent(session_db=db).run_conversation("tell me all")["final_response"]
+        assert server.model.requests[0].json["max_tokens"] == 8_192
+    assert answer == (
+        "So\n\n(The answer was cut at 8,192 tokens, because spending is limited. Set model.max_tokens in config.yaml"
+        " for longer ones.)"
+    )
 
 
 @pytest.mark.parametrize("person", [Person("deny"), None])

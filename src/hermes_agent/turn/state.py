@@ -119,6 +119,7 @@ class TurnRun:
         verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
         if not verdict.allowed:
             how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
+            how = f"{how[:1].lower()}{how[1:]}"
             what = f"{endpoint.model} was not asked: {why}, and {how}"
             raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
 

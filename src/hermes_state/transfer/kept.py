@@ -72,7 +72,7 @@ def make_columns(conn: Connection) -> None:
 
 
 def not_copied(conn: Connection) -> dict[str, int]:
-    """Rows of other tables (virtual ones, and on PostgreSQL all others of the schema) and of others' columns in ours."""
+    """Rows of others' tables (virtual ones, on PostgreSQL all in the schema), and of others' columns in our tables."""
     known = tables.LOCAL | {table.name for table in (*tables.every(), *tables.KEPT)}
     if conn.dialect == "sqlite":
         known |= set(_plain_tables(conn)) | {row[0] for row in conn.rows(Q.shadow_tables)}
