@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hermes_agent import process_identity
 from hermes_agent.models import provider_table, providers
-from hermes_agent.models.base import Endpoint, ModelError, Price, Reply, TokenUsage
+from hermes_agent.models.base import Endpoint, ModelError, Price, Reply, TokenUsage, is_own_machine
 from hermes_agent.models.prices import price_for
 from hermes_config.errors import ConfigError
 from hermes_config.sections import SCOPES, BudgetSection
@@ -326,20 +326,36 @@ def price_hint(model: str) -> str:
     return f"Set models.{model}.price in config.yaml to {what}"
 
 
-def unpriced(config: Config) -> tuple[str, str] | None:
-    """(problem, hint) if spending is limited and the price of a configured model is unknown."""
-    model = unpriced_model(config)
-    if model is None:
-        return None
-    what = f"the price of {model} is not known, so {config.budget.money_key} cannot be kept and its calls are refused"
-    return what, f"{price_hint(model)}."
+def unpriced(config: Config) -> tuple[str, str, str] | None:
+    """(problem, hint, command) if spending is limited and the price of something configured is unknown."""
+    model, limit, speech = unpriced_model(config), _money_key(config), config.stt
+    if model is not None:
+        what = f"the price of {model} is not known, so {limit} cannot be kept and its calls are refused"
+        return what, f"{price_hint(model)}.", "hermes setup"
+    elsewhere = speech.enabled and not speech.command and speech.base_url and not is_own_machine(speech.base_url)
+    if elsewhere and speech.usd_per_message is None and config.budget.limits_money:
+        what = f"the price of a transcription by {speech.base_url} is not known, so {limit} cannot be kept"
+        return (
+            f"{what} and none is made",
+            "stt.usd_per_message is in dollars.",
+            "hermes config set stt.usd_per_message 0.01",
+        )
+    return None
 
 
 def unpriced_model(config: Config, *, limited: bool = False) -> str | None:
     """The first configured model without a known price, if spending is limited, or is about to be."""
-    limited = limited or bool(config.budget.money_key)
-    endpoints = (providers.primary(config), *providers.fallbacks(config)) if limited else ()
+    if not limited and not _money_key(config):
+        return None
+    beside = filter(None, (providers.auxiliary(config, task) for task in providers.AUXILIARY_TASKS))
+    endpoints = (providers.primary(config), *providers.fallbacks(config), *beside)
     return next((one.model for one in endpoints if price_for(config, one) is None), None)
+
+
+def _money_key(config: Config) -> str:
+    """The first setting that needs prices; empty if none does."""
+    of_children = "delegation.budget_usd" if config.delegation.budget_usd is not None else ""
+    return config.budget.money_key or of_children
 
 
 def spent_today(db: SessionDB, config: Config, person_id: PersonId) -> str:

@@ -44,6 +44,7 @@ from hermes_config.schema import line_of
 _log = logging.getLogger(__name__)
 _MOST_KEYS = 9
 _PLAIN_TASKS = frozenset({"title", "compression", "review"})
+AUXILIARY_TASKS = (*sorted(_PLAIN_TASKS), "vision")
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
 _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",

@@ -149,7 +149,8 @@ def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     except ConfigError:
         return  # the check of the model reports it
     if missing is not None:
-        yield problem("budget", missing[0], "hermes setup", missing[1])
+        what, hint, command = missing
+        yield problem("budget", what, command, hint)
 
 
 def web(context: CheckContext, config: Config) -> Iterator[CheckResult]:

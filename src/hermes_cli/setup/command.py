@@ -88,7 +88,7 @@ def _setup(args: argparse.Namespace) -> None:
         raise
     missing = budget.unpriced(config.load())
     if missing is not None:
-        print("\nOne thing is missing: {}.\n{}".format(*missing))
+        print("\nOne thing is missing: {}.\n{}".format(*missing[:2]))
         return
     if not backends.backend_of(config.load()):
         print()

@@ -391,6 +391,42 @@ def test_a_limit_with_a_model_whose_price_nobody_knows_is_a_problem(healthy: Pat
     assert wrong(doctor()) == []
 
 
+@pytest.mark.parametrize(
+    ("more", "says", "mended"),
+    [
+        (
+            "budget: {day: {usd: 5}}\nauxiliary: {vision: {model: eyes, provider: custom, base_url: 'http://10.0.0.1/v1'}}",
+            "the price of eyes is not known, so budget.day.usd cannot be kept",
+            "models: {eyes: {price: {input: 0, output: 0}}}",
+        ),
+        (
+            "delegation: {budget_usd: 1}\nfallback_providers: [{model: other, provider: custom, base_url: 'http://10.0.0.1/v1'}]",
+            "the price of other is not known, so delegation.budget_usd cannot be kept",
+            "models: {other: {price: {input: 0, output: 0}}}",
+        ),
+    ],
+)  # fmt: skip
+def test_a_limit_with_another_model_whose_price_nobody_knows_is_a_problem(
+    healthy: Path, more: str, says: str, mended: str
+) -> None:
+    config = f"{(healthy / 'config.yaml').read_text()}\n{more}\n"
+    (healthy / "config.yaml").write_text(config)
+    (found,) = [one for one in wrong(doctor()) if one["check"] == "budget"]
+    assert says in found["says"]
+    (healthy / "config.yaml").write_text(f"{config}{mended}\n")
+    assert not [one for one in wrong(doctor()) if one["check"] == "budget"]
+
+
+def test_a_limit_with_a_transcriber_whose_price_nobody_knows_is_a_problem(healthy: Path) -> None:
+    with (healthy / "config.yaml").open("a") as file:
+        file.write("\nbudget: {day: {usd: 5}}\nstt: {base_url: 'https://speech.invalid/v1'}\n")
+    (found,) = [one for one in wrong(doctor()) if one["check"] == "budget"]
+    assert "a transcription by https://speech.invalid/v1 is not known" in found["says"]
+    assert found["fix"] == "hermes config set stt.usd_per_message 0.01"
+    assert shell(found["fix"]).returncode == 0
+    assert not [one for one in wrong(doctor()) if one["check"] == "budget"]
+
+
 def test_repair_keeps_what_was_there(healthy: Path) -> None:
     broken_yaml(healthy)
     ran = shell("hermes config repair")
