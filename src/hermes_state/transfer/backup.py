@@ -14,6 +14,7 @@ and is deleted; the next search makes a new one.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ from pathlib import Path
 import apsw
 
 from hermes_config.errors import UsageError
-from hermes_config.home import sync_folder
+from hermes_config.home import sync_folder, write_atomic
 from hermes_config.limits import Limits
 from hermes_state.errors import BackupRefused, IntegrityError, InvalidValue, StateError, StoreUnavailable
 from hermes_state.storage import schema, sqlite
@@ -91,7 +92,9 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
     with sqlite_copy.reading(store.engine.path) as source:
         sqlite_copy.copy(source, path, progress=progress)  # checks every page of the copy before it gets its name
         made = _described(path, _counts(source), _broken_links(source))
-        return replace(made, refused=tuple(sqlite_copy.foreign_objects(SqliteConnection(source)).acting[:_NAMED]))
+        made = replace(made, refused=tuple(sqlite_copy.foreign_objects(SqliteConnection(source)).acting[:_NAMED]))
+    write_atomic(_sum_of(path), f"{_digest(path)}  {path.name}\n")  # as `sha256sum -c` reads it
+    return made
 
 
 def verify(path: Path, *, limits: Limits) -> Backup:
@@ -113,7 +116,29 @@ def verify(path: Path, *, limits: Limits) -> Backup:
                 where=str(path),
                 hint="Nothing was changed. Use a backup that Hermes made, or remove these from a copy with sqlite3.",
             )
-        return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
+        found = _described(path, _counts(raw), _broken_links(raw), foreign.inert)
+    _check_sum(path)
+    return found
+
+
+def _sum_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _digest(path: Path) -> str:
+    """Of a file that this process has not open as a database: closing it would drop SQLite's locks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_sum(path: Path) -> None:
+    """Compare a copy with the checksum beside it, if there is one: SQLite does not notice a changed letter."""
+    beside = _sum_of(path)
+    if beside.is_file() and beside.read_bytes().split()[:1] != [_digest(path).encode()]:
+        raise BackupRefused(
+            "it was changed after it was written: its checksum does not fit", where=str(path),
+            hint=f"If you changed it on purpose, remove {beside.name}.",
+        )  # fmt: skip
 
 
 def _load_into_temporary(path: Path, limits: Limits) -> dict[str, int]:

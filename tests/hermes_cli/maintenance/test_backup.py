@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -56,8 +57,11 @@ def test_create_list_verify_restore(story: Path, capsys: pytest.CaptureFixture[s
     assert code == 0
     assert "4 sessions" in out
     assert "does not hold config.yaml and .env" in out
-    (made,) = (story / "backups").iterdir()
-    assert made.name in run(capsys, "backup", "list")[1]
+    made, checksum = sorted((story / "backups").iterdir())
+    assert checksum.name == f"{made.name}.sha256"
+    subprocess.run(["sha256sum", "--check", "--quiet", checksum.name], cwd=made.parent, check=True)
+    listed = run(capsys, "backup", "list")[1]
+    assert made.name in listed and "sha256" not in listed
     assert "is complete" in run(capsys, "backup", "verify", made.name)[1]
     before = messages(story)
     add(story)
@@ -81,7 +85,7 @@ def test_secrets_only_when_asked_for(story: Path, tmp_path: Path, capsys: pytest
     (story / ".env").write_text("TOKEN=hush\n")
     (story / "config.yaml").write_text("sessions: {}\n")
     run(capsys, "backup", "create", str(tmp_path / "a.db"))
-    assert not list(tmp_path.glob("a.db.*"))
+    assert [path.name for path in tmp_path.glob("a.db.*")] == ["a.db.sha256"]
     _, out, _ = run(capsys, "backup", "create", str(tmp_path / "b.db"), "--with-secrets")
     assert "hush" not in out
     assert (tmp_path / "b.db.env").read_text() == "TOKEN=hush\n"
@@ -313,6 +317,9 @@ def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: 
     with closing(sqlite3.connect(story / "b.db")) as changed:
         changed.execute("CREATE TABLE delivery_obligations (obligation_id TEXT, content TEXT)")
         changed.commit()
+    code, _, err = run(capsys, "backup", "verify", str(story / "b.db"))
+    assert code == 1 and "If you changed it on purpose, remove b.db.sha256." in err
+    (story / "b.db.sha256").unlink()
     assert (
         "Tables that Hermes does not know or use: table delivery_obligations."
         in run(capsys, "backup", "verify", str(story / "b.db"))[1]

@@ -78,7 +78,9 @@ def test_a_backup_has_all_rows_is_private_and_one_file(tmp_path: Path) -> None:
     assert made.rows is not None
     assert set(made.rows.values()) == {3}
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "b.db"))] == ["b.db"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "b.db"))] == [
+        "b.db", "b.db.sha256",
+    ]  # fmt: skip
     assert backup.verify(made.path, limits=LIMITS) == made
 
 
@@ -171,6 +173,21 @@ def test_a_damaged_backup_is_found_out(database: Path, tmp_path: Path) -> None:
         backup.verify(made, limits=LIMITS)
     with pytest.raises(BackupRefused, match="backup does not exist"):
         backup.verify(tmp_path / "missing.db", limits=LIMITS)
+
+
+def test_a_letter_that_changed_on_the_disk_is_found_out(tmp_path: Path) -> None:
+    database = tmp_path / "state.db"
+    with closing(SessionDB(database)) as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "the door code is 4711")
+    made = make(database, tmp_path / "b.db").path
+    made.write_bytes(made.read_bytes().replace(b"4711", b"4611"))
+    with pytest.raises(BackupRefused, match="its checksum does not fit"):
+        backup.verify(made, limits=LIMITS)
+    with pytest.raises(BackupRefused):
+        backup.restore(made, database, home=tmp_path, limits=LIMITS)
+    with closing(SessionDB(database)) as db:
+        assert db.get_messages("s")[0]["content"] == "the door code is 4711"
 
 
 def test_a_store_on_either_engine_can_be_backed_up_as_an_archive(db: SessionDB, tmp_path: Path) -> None:
