@@ -92,17 +92,48 @@ class Provider:
                 return say(text, reasoning=[text, text], usage=usage)
             case "no usage":
                 return say(text, usage=TokenUsage())
+            case "nonsense":
+                return raw(self._nonsense(text, usage))
             case _:
                 return say(text, usage=usage)
 
     def _kind(self, body: Any) -> str:
         kinds = {
             "answers": 6, "cut": 2, "thinks": 1, "no usage": 2, "refused": 2, "fails": 2, "breaks": 2, "silent": 1,
-            "lost": 1, "garbage": 1,
+            "lost": 1, "garbage": 1, "nonsense": 2,
         }  # fmt: skip
         if any("todo" in json.dumps(tool)[:80] for tool in body.get("tools") or ()):
             kinds |= {"tool": 2, "half a call": 1}
         return self.rng.choices(list(kinds), list(kinds.values()))[0]
+
+    def _nonsense(self, text: str, usage: TokenUsage) -> bytes:
+        """An answer whose usage cannot be right, or is reported again as less."""
+        odd = self.rng.choice(("1e400", "NaN", "-7", '"12"', "true", "null", "9" * 25, "0", "1"))
+        fed, said = json.dumps(usage.input_tokens), json.dumps(usage.output_tokens)
+        if self.wire == "chat":
+            events = [
+                f'{{"choices": [{{"delta": {{"content": "{text}"}}, "finish_reason": "stop"}}]}}',
+                f'{{"choices": [], "usage": {{"prompt_tokens": {fed}, "completion_tokens": {said}}}}}',
+                f'{{"choices": [], "usage": {{"prompt_tokens": {odd}, "completion_tokens": {odd}}}}}',
+            ]
+            if odd not in ("0", "1"):
+                del events[1]
+        else:
+            block = (
+                f'{{"type": "content_block_start", "index": 0, "content_block": {{"type": "text", "text": "{text}"}}}}'
+            )
+            told = (
+                f'{{"input_tokens": {odd}, "output_tokens": {said}}}'
+                if odd in ("0", "1")
+                else f'{{"output_tokens": {odd}}}'
+            )
+            events = [
+                f'{{"type": "message_start", "message": {{"usage": {{"input_tokens": {fed}, "output_tokens": 1}}}}}}',
+                block,
+                f'{{"type": "message_delta", "delta": {{"stop_reason": "end_turn"}}, "usage": {told}}}',
+                '{"type": "message_stop"}',
+            ]
+        return "".join(f"data: {event}\n\n" for event in events).encode()
 
     def _bill(self, usage: TokenUsage) -> None:
         (fresh, said, cached), read = PRICES[self.name], usage.cache_read_tokens
@@ -238,4 +269,4 @@ def test_generated_providers_never_get_more_than_a_limit(
     assert short == []
     # It is no test of limits if nothing ever came near one.
     assert near > cases // 10 and sum(one.refused for one in found) > cases // 10
-    assert len(seen) == 13 and min(seen.values()) >= cases // 40
+    assert len(seen) == 14 and min(seen.values()) >= cases // 40
