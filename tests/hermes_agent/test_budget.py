@@ -389,6 +389,7 @@ def test_a_dear_call_asks_first_with_its_estimate(dear: Callable[..., Any]) -> N
     assert (first.kind, first.command) == ("spend", "a call to scripted-1")
     assert "it may cost up to $" in first.why and "budget.ask_usd ($0.50)" in first.why
     assert first.id != second.id
+    assert first.choices == ("task", "once", "deny")  # what later calls cost is not known
 
 
 def test_a_yes_for_the_task_is_for_all_its_calls(dear: Callable[..., Any]) -> None:
@@ -420,3 +421,4 @@ def test_a_dear_call_without_a_yes_is_not_made(dear: Callable[..., Any], person:
     result, calls = dear(person, 0.5)
     assert result["failed"] and result["error_kind"] == "budget" and calls == 0
     assert "scripted-1 was not asked" in result["error"] and "may cost up to $" in result["error"]
+    assert "Raise budget.ask_usd in config.yaml." in result["error"] and "hermes approvals" not in result["error"]

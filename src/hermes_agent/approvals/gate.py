@@ -519,9 +519,15 @@ def _only_seen_needs(call: _Call) -> bool:
 
 
 def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
-    """The possible answers. Writing outside is never allowed for always, because the content differs each time."""
+    """The possible answers.
+
+    Writing outside is never allowed for always, because the content differs each time. A costly model call is allowed
+    for its task at most, because the cost of later ones is not known.
+    """
     if not known:
         return ("once", "deny")
+    if call.action.kind == "spend":
+        return ("task", "once", "deny")
     writes = call.action.is_write or any(reason.kind == "folder" for reason in call.reasons)
     return tuple(one for one in CHOICES if one != "always" or not writes)
 

@@ -118,7 +118,7 @@ class TurnRun:
         gate = replace(self.gate, open_seconds=0.0)  # a turn cannot be suspended before the model was asked
         verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
         if not verdict.allowed:
-            how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
+            how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0].partition(" (")[0]
             how = f"{how[:1].lower()}{how[1:]}"
             what = f"{endpoint.model} was not asked: {why}, and {how}"
             raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
