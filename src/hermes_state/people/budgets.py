@@ -319,7 +319,8 @@ class Budgets(StorePart):
     def prune(self) -> int:
         """Remove earlier days, and the rows of lost calls; a conversation's tally is deleted with it."""
         now, limits = self._store.clock(), self._store.limits
-        days, lost = now - limits.budget_days * DAY, now - max(limits.reservation_seconds, DAY)
+        days = now - max(limits.budget_days * DAY, _LONGEST_MONTH)  # a month's tally counts to its end
+        lost = now - max(limits.reservation_seconds, DAY)
         return self._store.engine.write(
             lambda conn: conn.run(Q.forget_days, (days,)) + conn.run(Q.forget_lost, (lost,))
         )

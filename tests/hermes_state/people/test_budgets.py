@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.support.stores import transact
 
+from hermes_config.limits import Limits
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.maintenance import retention
@@ -198,6 +199,20 @@ def test_earlier_days_are_forgotten_a_conversation_is_not(db: SessionDB, clock: 
     clock.advance(db.limits.budget_days * 86_400 + 1)
     assert retention.prune(db)["budgets"] == 4  # day and month, everybody's and the person's
     assert db.budgets.used("conversation", CHAT)[1].nano_usd == NANO
+
+
+def test_a_month_is_not_forgotten_before_its_end(make_db: Any, clock: Clock) -> None:
+    db = make_db(limits=Limits(budget_days=1))
+    month = Limit("month", "usd", 5 * NANO)
+    clock.set(1_698_796_800.0 - 30 * 86_400)  # 2023-10-02
+    hold(db, 1, month)
+    clock.advance(31 * 86_400)  # in November
+    held = hold(db, 5, month)
+    now(db.budgets.settle(held, None))
+    clock.advance(25 * 86_400)
+    retention.prune(db)
+    with pytest.raises(OverLimit):
+        hold(db, 1, month)
 
 
 def test_a_cancelled_reservation_is_taken_back(db: SessionDB) -> None:
