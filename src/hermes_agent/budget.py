@@ -211,7 +211,7 @@ class Budget:
         room = max(endpoint.context_length - estimated_input, _LEAST_ANSWER)
         if not field:  # this provider cannot be told a maximum
             return room, room
-        wanted = longest or own or min(self._config.limits.budget_answer_tokens, room)
+        wanted = longest or own or min(self._config.limits.budget_answer_tokens + endpoint.thinking_tokens, room)
         return wanted, min(wanted, _LEAST_ANSWER + endpoint.thinking_tokens)
 
     def _cut_notice(self, endpoint: Endpoint, held: Held | None, longest: int) -> str:

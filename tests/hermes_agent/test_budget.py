@@ -153,6 +153,16 @@ def test_an_answer_that_has_to_think_first_is_not_cut_below_its_thoughts(make: M
         now(budget.reserve(endpoint, estimated_input=500, **ids))
 
 
+@pytest.mark.parametrize(
+    "thinking", [("thinking", {"type": "enabled", "budget_tokens": 9_000}), ("reasoning", {"max_tokens": 9_000})]
+)
+def test_without_max_tokens_the_thoughts_are_reserved_besides_the_answer(make: Make, thinking: Any) -> None:
+    budget = make("budget: {day: {tokens: 500000}}")
+    endpoint = Endpoint("custom", "chat", "http://127.0.0.1:1", "m", context_length=64_000, options=(thinking,))
+    ids = {"conversation_id": ConversationId("chat"), "person_id": PersonId("ada")}
+    assert now(budget.reserve(endpoint, estimated_input=500, **ids)).longest == 9_000 + 8_192
+
+
 def test_months_have_limits_of_their_own(make: Make, db: SessionDB, clock: Clock) -> None:
     budget = make(PRICE + "budget: {month: {usd: 0.5}, person_month: {tokens: 3000}}")
     now(budget.settle(reserve(budget), TokenUsage(input_tokens=1_000, output_tokens=100)))

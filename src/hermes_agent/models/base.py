@@ -73,9 +73,13 @@ class Endpoint:
     @property
     def thinking_tokens(self) -> int:
         """The part of an answer that the options reserve for thinking; the provider refuses a shorter answer."""
-        thinking = dict(self.options).get("thinking")
-        tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-        return tokens if isinstance(tokens, int) else 0
+        options = dict(self.options)
+        sections = (
+            (options.get("thinking"), "budget_tokens"),
+            (options.get("reasoning"), "max_tokens"),
+        )  # OpenRouter's
+        found = [given.get(name) for given, name in sections if isinstance(given, Mapping)]
+        return max([tokens for tokens in found if isinstance(tokens, int)], default=0)
 
 
 @dataclass(frozen=True, slots=True)
