@@ -60,6 +60,7 @@ class Services:
     """Whether there are jobs, which chats may have to be told of; without any, turns do not look for them."""
     seen: Config | None = field(init=False, default=None)
     """The configuration of the files at the last check."""
+    _latest: Config | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         with suppress(ConfigError):  # then `refresh` uses the first valid one
@@ -69,9 +70,19 @@ class Services:
     def home(self) -> Path:
         return self.config.home
 
+    def latest(self) -> Config:
+        """The configuration in the files, or the last good one. One look counts for one iteration of the event loop."""
+        if self._latest is None:
+            self._latest = configuration.load_or_last_good(self.home)[0]
+            asyncio.get_running_loop().call_soon(self._forget_look)
+        return self._latest
+
+    def _forget_look(self) -> None:
+        self._latest = None
+
     def refresh(self) -> None:
         """Apply a changed configuration before a turn begins. An invalid one changes nothing."""
-        now = configuration.load_or_last_good(self.home)[0]
+        now = self.latest()
         if now is self.seen:
             return
         self.seen = now

@@ -196,6 +196,8 @@ class PolicyKeeper:
         self._home = home or hermes_home()
         self._made: _Made | None = None
         self._lock = threading.Lock()
+        self._checked: Policy | None = None
+        """The policy that was checked in this iteration of the event loop."""
         self.problem: ConfigError | None = None
         """What is wrong with a configuration that is therefore not in force; None when all is well."""
 
@@ -209,10 +211,20 @@ class PolicyKeeper:
         return None if self._made is None else self._made.policy
 
     async def fresh(self) -> Policy:
-        """`current`, for an event loop: the check runs on the loop, a new policy is made in a thread."""
+        """`current`, for an event loop: the check runs on the loop, a new policy is made in a thread.
+
+        One check counts for one iteration of the loop: its messages came at the same moment.
+        """
+        if self._checked is not None:
+            return self._checked
         if self._db.engine.dialect == "sqlite" and (policy := self._unchanged()):
+            self._checked = policy
+            asyncio.get_running_loop().call_soon(self._forget_check)
             return policy
         return await asyncio.to_thread(self.current)
+
+    def _forget_check(self) -> None:
+        self._checked = None
 
     def _unchanged(self) -> Policy | None:
         made = self._made

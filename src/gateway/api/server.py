@@ -32,7 +32,6 @@ from gateway.api.openai_wire import ApiError
 from gateway.api.sessions import SessionHandlers
 from gateway.api.webhooks import WebhookHandlers
 from gateway.platforms.context import PREFIX
-from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class ApiServer:
         """Handle a request with the guard of the current keys."""
         assert self._guard is not None and self._parts is not None, "the parts come first"
         with contextlib.suppress(ConfigError):  # then the known keys stay valid
-            now = configuration.load_or_last_good(self._parts.services.home)[0]
+            now = self._parts.services.latest()
             if now is not self._seen:
                 await self._take_other_keys(self._parts.services.db, now)
                 self._seen = now

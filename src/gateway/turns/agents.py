@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_agent import AIAgent
 from hermes_agent.models import providers
-from hermes_config import config as configuration
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 from hermes_state.storage.writer import look
 
@@ -131,7 +130,7 @@ class Agents:
         self, conversation_id: ConversationId, session_id: SessionId, wanted: AgentSpec, *, count: int | None
     ) -> AIAgent:
         """The conversation's agent for its next turn. Raises `ConfigError` when no model is configured."""
-        config, _ = configuration.load_or_last_good(self._services.home)
+        config = self._services.latest()
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
             if wanted.extra_text is None and known is not None and known[1].extra_text is not None:

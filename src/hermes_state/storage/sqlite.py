@@ -41,6 +41,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _LONG = 2.0
 """Seconds; other Hermes processes delay a write by some milliseconds."""
+_PREPARED = 512
+"""After how many executions the writer forgets a prepared statement that was not among them, as many as apsw allows. A
+group of turns that end together has hundreds; preparing a statement anew takes as long as executing five."""
 
 
 class SqliteEngine(WritingEngine):
@@ -298,7 +301,8 @@ class SqliteConnection:
 
 def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits, create: bool) -> SqliteConnection:
     """The connection of a process's one writer. `create`: create the file if it does not exist."""
-    raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0))
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    raw = apsw.Connection(str(path), flags, statementcachesize=_PREPARED)
     try:
         # SQLite itself may wait until our first write: another process may lock the file while it opens or closes it.
         raw.set_busy_timeout(limits.write_wait_ms)

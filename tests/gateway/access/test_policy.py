@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.access import policy as policies
 from gateway.access.authorisation import Decision, Policy, Principal, Surface, decide
 from gateway.access.policy import PolicyKeeper
 from hermes_config.errors import ConfigError
@@ -237,6 +238,24 @@ def test_an_event_loop_gets_the_same(keeper: PolicyKeeper, write: WriteConfig) -
         return [speaks(before).allowed, speaks(await keeper.fresh()).allowed, speaks(await keeper.fresh()).allowed]
 
     assert asyncio.run(ask()) == [False, True, True]
+
+
+def test_messages_of_one_moment_share_a_check_and_the_next_one_has_its_own(
+    keeper: PolicyKeeper, write: WriteConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = [], policies._stamp
+    monkeypatch.setattr(policies, "_stamp", lambda home: looks.append(home) or look(home))
+
+    async def ask() -> list[int | bool]:
+        keeper.current()
+        looks.clear()
+        asked = [await keeper.fresh() for _ in range(20)]
+        seen = len(looks)
+        write("gateway: {allowed_users: ['42']}")
+        await asyncio.sleep(0)
+        return [seen, speaks(asked[-1]).allowed, speaks(await keeper.fresh()).allowed]
+
+    assert asyncio.run(ask()) == [1, False, True]
 
 
 def test_a_listed_person_who_was_made_a_guest_is_a_guest(

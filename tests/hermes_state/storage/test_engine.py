@@ -51,6 +51,23 @@ def test_the_last_id_is_that_of_the_row_inserted_last(db: SessionDB) -> None:
     assert last == newest == first + 1
 
 
+def test_a_statement_stays_prepared_while_a_group_of_turns_executes_hundreds_of_others(tmp_path: Path) -> None:
+    def prepared(raw: apsw.Connection) -> int:
+        return int(raw.cache_stats()["misses"])
+
+    with closing(SessionDB(tmp_path / "state.db")) as db:
+        assert isinstance(db.engine, SqliteEngine)
+
+        def write(*keys: str) -> int:
+            db._execute_write(lambda conn: [conn.run(TAKES_TWO, (key, "1")) for key in keys])
+            return db.engine.with_writer(prepared)
+
+        write("a")
+        db._execute_write(lambda conn: [conn.rows("SELECT ?", (number,)) for number in range(400)])
+        before = db.engine.with_writer(prepared)
+        assert write("b", "c") == before
+
+
 def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> None:
     def half(conn: Any) -> None:
         conn.execute(TAKES_TWO, ("a", "1"))
