@@ -207,7 +207,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         max_tokens=_tokens(config, entry, "max_tokens", key=key)
         or (ANTHROPIC_MAX_TOKENS if wire == "anthropic" else None),
         headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
-        options=_options(config, row, _section(config, entry, "extra_body", key=key)),
+        options=_options(config, row, entry, key=key),
         key_from=key_from,
         more_keys=tuple(more_keys),
         refreshed=row.credential is not None and not api_key,
@@ -321,7 +321,15 @@ def _section(config: Config, entry: Entry, name: str, *, key: str) -> Mapping[st
     return value
 
 
-def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+_OWN_FIELDS = ("model", "messages", "system", "tools", "stream", "n")
+"""Fields of a request that only Hermes sets: with `n`, the provider would bill answers that nobody reads."""
+
+
+def _options(config: Config, row: Provider, entry: Entry, *, key: str) -> tuple[tuple[str, Any], ...]:
+    extra = _section(config, entry, "extra_body", key=key)
+    for name in _OWN_FIELDS:
+        if name in extra:
+            raise fault(config, f"{key}.extra_body.{name}", "only Hermes sets this field", hint="Remove it.")
     options: dict[str, Any] = {}
     config.require("agent.reasoning_effort")
     effort = config.agent.reasoning_effort

@@ -207,6 +207,13 @@ def test_options_headers_and_effort_reach_the_request(home: Path) -> None:
     assert endpoint.headers == (("x-team", "blue"),)
 
 
+@pytest.mark.parametrize("field", ["stream: false", "n: 4", "messages: []", "model: other", "tools: null"])
+def test_a_field_that_only_hermes_sets_is_refused(home: Path, field: str) -> None:
+    with pytest.raises(ConfigError, match=f"extra_body.{field.partition(':')[0]}.*only Hermes sets") as refused:
+        providers.primary(load(home, f"model: {{default: a/b, provider: openrouter, extra_body: {{{field}}}}}"))
+    assert "Remove it" in refused.value.one_line()
+
+
 @pytest.mark.parametrize(
     ("provider", "model", "length"),
     [("openrouter", "anthropic/claude-x", 200_000), ("openai", "gpt-5-mini", 400_000), ("openai", "other", 128_000),
