@@ -3,7 +3,7 @@
 A home of hermes-agent holds more than Hermes uses. Each entry is *used*, *not used (harmless)*, or *not used and unsafe
 to ignore*: a person may rely on it without knowing. Such an entry is a restriction (an isolating backend, a blocking
 hook, an approval, an allowlist) or unattended work (a job, a webhook). Hermes does not start until every unsafe entry
-is named under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
+is named under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`). A changed value asks again.
 
 `inventory` makes the one table that `hermes import hermes --dry-run`, `hermes config check` and `hermes doctor` print.
 Only names are in it, never values, which may be secrets; a backend and the schedule of a job are the exceptions.
@@ -11,6 +11,7 @@ Only names are in it, never values, which may be secrets; a backend and the sche
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 import time
@@ -44,13 +45,16 @@ _DECIDING_HOOKS = {
 """Hooks whose result changes what hermes-agent does. Other hooks only observe."""
 _RESTRICTS = re.compile(
     r"(?:^|[._])(?:allow(?:ed|list)?|whitelist|deny|denied|denylist|block(?:ed|list)?|blacklist|forbid|forbidden|approv"
-    r"(?:al|als|e)|confirm|redact|restrict(?:ed)?|sandbox|read_?only|guard|protect(?:ed)?|privacy|security|safe|safety)"
+    r"(?:al|als|e)|confirm|redact|restrict(?:ed)?|sandbox|read_?only|guard|protect(?:ed)?|privacy|security|safe|safety"
+    r"|strict|ignored?|excluded?)"
     r"(?=[._]|$)",
     re.IGNORECASE,
 )
 """Words in an unknown key that say it restricts something."""
 _OFF = (False, None, "", 0, "off", "no", "none", "false", "never", "disabled")
 _MOST_KEYS = 5_000
+_MARK = re.compile(r"#[0-9a-f]{8}$")
+_DOTTED = "it is one name with a dot; write it below its section"
 _UNKNOWN = "it is not a setting of Hermes"
 
 
@@ -63,6 +67,13 @@ class HomeEntry(NamedTuple):
     about: str = ""
     """Why Hermes does not use the entry, or how Hermes differs; never a secret."""
     acknowledged: bool = False
+    mark: str = ""
+    """A short hash of the value, which tells a changed value from an acknowledged one; empty for what has no value."""
+
+    @property
+    def as_acknowledged(self) -> str:
+        """What `acknowledged:` holds for it. A name without a mark, as people write it, is good for every value."""
+        return f"{self.name}#{self.mark}" if self.mark else self.name
 
     @property
     def stops_start(self) -> bool:
@@ -86,7 +97,8 @@ def inventory(
     `environ` returns a variable of the environment or `.env`; without one, `.env` alone counts. `jobs_taken`: as after
     `hermes cron import`.
     """
-    accepted = set(_names(tree.get("acknowledged")))
+    accepted = {name_of(written): written for written in _names(tree.get("acknowledged"))}
+    order = list(VERDICTS)
     found: dict[str, HomeEntry] = {}
     for entry in (
         *_settings(tree, environ or variables.get),
@@ -94,10 +106,44 @@ def inventory(
         *_plugins(home, tree), *_files(home),
     ):  # fmt: skip
         known = found.get(entry.name)
-        if known is None or (known.use, entry.use) == ("harmless", "unsafe"):
-            found[entry.name] = entry._replace(acknowledged=entry.name in accepted)
-    order = list(VERDICTS)
-    return sorted(found.values(), key=lambda one: (one.acknowledged, order.index(one.use), one.name))
+        if known is None or order.index(entry.use) < order.index(known.use):  # a.b and "a.b" have one name
+            found[entry.name] = entry
+    entries = [_with_mark(one, accepted, tree, variables) if one.use == "unsafe" else one for one in found.values()]
+    return sorted(entries, key=lambda one: (one.acknowledged, order.index(one.use), one.name))
+
+
+def _with_mark(
+    entry: HomeEntry, accepted: Mapping[str, str], tree: Mapping[Any, Any], variables: Mapping[str, str]
+) -> HomeEntry:
+    """The entry with the hash of its value, and whether it is acknowledged with this value."""
+    variable = entry.name.removeprefix(".env ")
+    value = variables.get(variable) if variable != entry.name else _value_at(tree, entry.name.split("."))
+    entry = entry._replace(mark="" if value is None else _hash(value))
+    written = accepted.get(entry.name)
+    if written is None or written in (entry.name, entry.as_acknowledged):
+        return entry._replace(acknowledged=written is not None)
+    return entry._replace(about=f"{entry.about}; it was acknowledged with another value")
+
+
+def _hash(value: Any) -> str:
+    parts: list[str] = []
+    waiting = [value]
+    while waiting and len(parts) < _MOST_KEYS:  # YAML aliases can expand a short text without end
+        match waiting.pop():
+            case Mapping() as section:
+                parts.append(f"section {len(section)}")
+                waiting += [one for pair in section.items() for one in pair]
+            case (list() | tuple()) as items:
+                parts.append(f"list {len(items)}")
+                waiting += items
+            case plain:
+                parts.append(repr(plain))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def name_of(written: str) -> str:
+    """The name of an entry in `acknowledged:`."""
+    return _MARK.sub("", written)
 
 
 def of(config: Config) -> list[HomeEntry]:
@@ -158,6 +204,8 @@ def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -
         return _shell_hook(_value_at(tree, path[:2]), meant[1])
     if meant == ("terminal", "backend"):
         return _backend(tree, path)
+    if meant[:2] == ("platforms", "api_server") and meant[-1] in {*sections.ApiServerConfig.settings} - {"enabled"}:
+        return _unknown(tree, path, f"api_server.{meant[-1]} sets it")
     row = sections.table().find(meant)
     fields = _platform_fields(meant[1]) if meant[0] == "platforms" and meant[1:] else {}
     key = ".".join(meant[2:4] if meant[2:3] == ("extra",) else meant[2:3])
@@ -167,7 +215,7 @@ def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -
     if variable and "<" not in variable and (environ(variable) or "").strip():
         return HomeEntry(".".join(path), "harmless", f"the variable {variable} is set, and counts above it")
     if row is None:
-        return _unknown(tree, path)
+        return _unknown(tree, path, _DOTTED if "." in path[0] else _UNKNOWN)
     if row.unused is None:
         return HomeEntry(".".join(path), "used")
     name = path[: len(path) - (len(meant) - row.key.count(".") - 1)]  # one entry for all keys below this one
@@ -253,7 +301,13 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
         elif "__" in name and name.partition("__")[0] in {*(f"{platform.upper()}{end}" for end in ends), *fields}:
             yield HomeEntry(f".env {name}", "harmless", f"config.yaml has no such account of {platform}")
-        elif platform in own_platforms() and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
+        elif (why := sections.UNUSED_VARIABLES.get(name)) is not None:
+            yield HomeEntry(f".env {name}", "harmless", why)
+        elif (
+            (platform in own_platforms() or name.startswith("HERMES_"))
+            and _RESTRICTS.search(name)
+            and _is_on(value.strip().lower())
+        ):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
             yield HomeEntry(f".env {name}", "unsafe", about)
         elif platform in _registered():
@@ -362,7 +416,9 @@ def _event_hooks(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
     said = _value_at(tree, ("hooks", "enabled"))
     for folder in _folders(home / "hooks"):
         name, events = f"hooks/{folder.name}", _events(folder)
-        if folder.name in _names(said):
+        if folder.name in _names(said) and not events:
+            yield HomeEntry(name, "harmless", "its HOOK.yaml has no list of events, so it is not loaded")
+        elif folder.name in _names(said):
             silent = [event for event in events if event == "agent:step"]
             yield HomeEntry(name, "used", f"never called for {', '.join(silent)}" if silent else "")
         elif said is None and any(event.startswith("command:") for event in events):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -555,7 +556,7 @@ class SettingsTable:
         for start in (tuple(path), tuple(path[1:]) if path[0] == "gateway" else ()):
             for end in range(len(start), 0, -1):
                 for key in (".".join(start[:end]), *_with_names(start[:end])):
-                    row = self.rows.get(key)
+                    row = self.rows.get(key) if key.count(".") == end - 1 else None  # "a.b": is one name with a dot
                     if row is not None and (end == len(start) or not self._is_section(key)):
                         return row
         return None
@@ -619,8 +620,9 @@ def _rows(cls: type[Any], above: str = "") -> Iterator[Setting]:
 
 
 def _with_names(path: Sequence[str]) -> Iterator[str]:
-    for at in range(1, len(path)):
-        yield ".".join((*path[:at], ANY, *path[at + 1 :]))
+    for names in (1, 2):
+        for chosen in combinations(range(1, len(path)), names):
+            yield ".".join(ANY if at in chosen else name for at, name in enumerate(path))
 
 
 def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

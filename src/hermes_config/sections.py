@@ -743,6 +743,13 @@ UNUSED: Mapping[str, Unused] = {
     "platforms.<name>.typing_status_text": Unused("the platform's own sign of typing is shown"),
     "privacy.redact_pii": Unused("names and numbers of people reach the model as they are", unsafe=True),
     "profile_routes": Unused("one home has one profile"),
+    "provider_routing.data_collection": Unused(
+        "providers that keep what is said are not avoided; model.extra_body: {provider: {…}} asks OpenRouter to",
+        unsafe=True),
+    "provider_routing.ignore": Unused(
+        "these providers may answer; model.extra_body: {provider: {…}} tells OpenRouter", unsafe=True),
+    "provider_routing.only": Unused(
+        "other providers may answer; model.extra_body: {provider: {…}} tells OpenRouter", unsafe=True),
     "quick_commands": Unused("a plug-in can add commands"),
     "reset_triggers": Unused("/new and /reset start over"),
     "restart_loop_guard": Unused("a turn that kills three processes is given up"),
@@ -751,6 +758,7 @@ UNUSED: Mapping[str, Unused] = {
     "session_reset.bg_process_max_age_hours": Unused("a conversation with a running background process stays"),
     "skills.creation_nudge_interval": Unused("memory.nudge_interval reviews skills, too"),
     "skills.write_approval": Unused("skills are always changed by a person's yes alone"),
+    "strict": Unused("send_file sends files of the workspace only"),
     "streaming.fresh_final_after_seconds": Unused("the message that was streamed is edited"),
     "stt.local": Unused("stt.command names a program on this machine"),
     "stt.openai": Unused("stt.base_url and stt.model name a server"),
@@ -792,3 +800,15 @@ VARIABLES = {
     "OLLAMA_HOST": "where Ollama is, for the provider `ollama`",
 }
 """Variables that are not keys of config.yaml."""
+UNUSED_VARIABLES = {
+    "HERMES_AGENT_NOTIFY_INTERVAL": "no \"still working\" notices are sent",
+    "HERMES_AGENT_TIMEOUT": "agent.gateway_timeout sets it",
+    "HERMES_AGENT_TIMEOUT_WARNING": "nobody is warned before a silent turn is stopped",
+    "HERMES_AUTO_CONTINUE_FRESHNESS": "agent.gateway_auto_continue_freshness sets it",
+    "HERMES_GATEWAY_BUSY_INPUT_MODE": "display.busy_input_mode sets it",
+    "HERMES_MEDIA_ALLOW_DIRS": "send_file sends files of the workspace only",
+    "HERMES_MEDIA_DELIVERY_STRICT": "send_file sends files of the workspace only",
+    "HERMES_RESTART_DRAIN_TIMEOUT": "agent.restart_drain_timeout sets it",
+    "HERMES_YOLO_MODE": "--yolo or approvals.mode sets it",
+}
+"""Variables that hermes-agent reads and Hermes does not, with the reason."""

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.platforms import registry
 from hermes_agent import AIAgent, home_inventory
+from hermes_cli.main import main
 from hermes_config import config
 from hermes_config.sections import UNUSED
 
@@ -56,6 +57,21 @@ def uses(home: Path, tree: dict[str, Any], variables: dict[str, str] | None = No
             {"platforms": {"webhook": {"extra": {"routes": {"deploys": {"secret": "x"}}}}}},
             {"webhooks/deploys": "unsafe"},
         ),
+        (
+            {"platforms": {"telegram": {"channel_overrides": {"-1001": {"model": "x", "system_prompt": "y"}}}}},
+            {"platforms.telegram.channel_overrides.-1001.model": "used",
+             "platforms.telegram.channel_overrides.-1001.system_prompt": "used"},
+        ),
+        (  # one name with a dot is no setting, and does not hide behind the one it looks like
+            {"approvals.deny": ["rm *"], "approvals": {"deny": ["git *"]}, "agent.max_turns": 5},
+            {"approvals.deny": "unsafe", "agent.max_turns": "harmless"},
+        ),
+        ({"models": {"gpt-4.1": {"context_length": 9000}}}, {"models.gpt-4.1.context_length": "used"}),
+        ({"provider_routing": {"data_collection": "deny", "sort": "price"}},
+         {"provider_routing.data_collection": "unsafe", "provider_routing.sort": "harmless"}),
+        ({"telegram": {"ignored_threads": [3]}}, {"telegram.ignored_threads": "unsafe"}),
+        ({"platforms": {"api_server": {"enabled": True, "extra": {"port": 9000}}}},
+         {"platforms.api_server.enabled": "used", "platforms.api_server.extra.port": "harmless"}),
         ({"acknowledged": ["a"]}, {}),
     ],
 )  # fmt: skip
@@ -84,6 +100,9 @@ def test_every_known_key_without_effect_is_reported(tmp_path: Path) -> None:
         ("SLACK_ALLOWED_USERS", "x", "harmless"),
         ("TELEGRAM_ALLOWED_TOPICS", "7", "unsafe"),
         ("TELEGRAM_ALLOWED_TOPICS", "", "harmless"),
+        ("HERMES_REDACT_THINGS", "true", "unsafe"),
+        ("HERMES_MEDIA_DELIVERY_STRICT", "1", "harmless"),  # send_file is that strict anyway
+        ("HERMES_AGENT_TIMEOUT", "60", "harmless"),
         ("SOMETHING", "x", "harmless"),
     ],
 )
@@ -129,6 +148,29 @@ def test_an_agent_is_not_made_before_the_acknowledgement(home: Path) -> None:
     (home / "config.yaml").write_text("model: demo\nprivacy: {redact_pii: true}\nacknowledged: []\n")
     with pytest.raises(home_inventory.NotAcknowledged):
         AIAgent()
+
+
+def test_a_value_that_changes_must_be_acknowledged_again(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    file = home / "config.yaml"
+    file.write_text("model: demo\nterminal: {backend: docker}\nprivacy: {redact_pii: true}\n")
+    assert main(["config", "acknowledge", "terminal.backend", "privacy.redact_pii"]) == 0
+    AIAgent().close()
+    file.write_text(file.read_text().replace("backend: docker", "backend: ssh"))
+    with pytest.raises(home_inventory.NotAcknowledged, match=r"terminal\.backend.*acknowledged with another value"):
+        AIAgent()
+    assert main(["config", "acknowledge", "terminal.backend"]) == 0
+    AIAgent().close()
+    marks = config.load(home).acknowledged
+    assert [home_inventory.name_of(one) for one in marks] == ["privacy.redact_pii", "terminal.backend"], "once each"
+    file.write_text("model: demo\nterminal: {backend: modal}\nacknowledged: [terminal.backend]\n")
+    AIAgent().close()  # a name that a person wrote is good for every value
+
+
+def test_an_event_hook_that_cannot_be_loaded_is_not_called_used(tmp_path: Path) -> None:
+    (tmp_path / "hooks" / "odd").mkdir(parents=True)
+    (tmp_path / "hooks" / "odd" / "HOOK.yaml").write_text(": : :")
+    assert uses(tmp_path, {"hooks": {"enabled": ["odd"]}})["hooks/odd"] == "harmless"
 
 
 def test_an_event_hook_says_which_of_its_events_is_never_called(tmp_path: Path) -> None:

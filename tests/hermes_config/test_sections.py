@@ -13,7 +13,7 @@ from tools import settings_page
 from hermes_agent.models import provider_table
 from hermes_config import config
 from hermes_config.schema import Anything
-from hermes_config.sections import UNUSED, VARIABLES, table
+from hermes_config.sections import UNUSED, UNUSED_VARIABLES, VARIABLES, table
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
@@ -73,7 +73,7 @@ def test_what_is_unused_is_read_nowhere() -> None:
 
 
 def test_every_variable_is_in_the_table() -> None:
-    known = {*VARIABLES, *(row.variable for row in table().rows.values())}
+    known = {*VARIABLES, *UNUSED_VARIABLES, *(row.variable for row in table().rows.values())}
     known |= {name for row in provider_table.table().values() for name in (*row.keys, row.base_url_variable)}
     platforms = [name.removeprefix("<PLATFORM>") for name in known if name.startswith("<PLATFORM>")]
     for file in SRC.rglob("*.py"):

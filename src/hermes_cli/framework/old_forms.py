@@ -14,12 +14,14 @@ SAME: dict[tuple[str, ...], tuple[str, ...]] = {
     ("cron", "runs"): ("cron", "ledger"),
     ("cron", "status"): ("cron", "list"),
     ("insights",): ("usage",),
+    ("mcp", "reauth"): ("mcp", "login"),
     ("memory", "status"): ("memory", "show"),
     ("sessions", "optimize"): ("state", "maintain"),
     ("sessions", "repair"): ("state", "check", "--fix"),
     ("sessions", "repair", "--check-only"): ("state", "check"),
     ("setup", "model"): ("setup",),
     ("skills", "inspect"): ("skills", "show"),
+    ("tools", "--summary"): ("tools",),
     ("tools", "list"): ("tools",),
 }
 """The beginning of a command line and its replacement."""
@@ -57,6 +59,8 @@ _FORMS: dict[str, str] = {
     "hermes logs shows the end of all logs; filter its lines with grep.":
         "logs errors, logs gui, logs --component, logs --level, logs --since",
     "hermes logs agent and hermes logs gateway are all there is.": "logs list",
+    "hermes mcp add NAME --url URL, or --command COMMAND, adds a server; hermes mcp list shows all.":
+        "mcp --preset, mcp catalog, mcp configure, mcp install",
     "hermes config set agent.disabled_toolsets '[memory]' switches it off.": "memory off",
     "hermes memory path prints where the files are; remove them.": "memory reset",
     "Nothing needs it: memory is kept in files (hermes memory path).": "memory setup",
@@ -76,7 +80,7 @@ _FORMS: dict[str, str] = {
         "chat --accept-hooks, gateway --accept-hooks",
     "Leave it out: files have no checkpoints.": "chat --checkpoints",
     "Leave it out: there is nothing to choose.":
-        "chat --dev, gateway --external-supervisor, gateway --no-supervise, sessions --no-backup",
+        "chat --dev, gateway --external-supervisor, gateway --no-supervise, state --no-backup",
     "Leave it out, or start in a folder without AGENTS.md and its like.": "chat --ignore-rules",
     "Set HERMES_HOME to an empty folder instead.": "chat --ignore-user-config",
     "Leave it out: Hermes stays in the folder it is started in.": "chat --no-restore-cwd",
@@ -84,7 +88,7 @@ _FORMS: dict[str, str] = {
     "HERMES_SAFE_MODE=1 before the command loads no plug-in.": "chat --safe-mode",
     "Leave it out: the model loads skills itself; hermes skills list shows them.": "chat --skills, chat -s",
     "Leave it out: the window opens by itself.": "chat --tui",
-    "HERMES_DEBUG=1 before the command logs more.": "chat --verbose, chat -v, gateway -v, gateway -vv",
+    "HERMES_DEBUG=1 before the command logs more.": "chat --verbose, chat -v, gateway -v, gateway -vv, mcp -v",
     "Make it with git worktree add, and run hermes chat there.": "chat --worktree, chat -w",
     "Leave it out: without a TASK, the output of --script is sent as it is.": "cron --no-agent",
     "Leave it out: a job runs until hermes cron remove; a time runs once.": "cron --repeat",

@@ -201,15 +201,16 @@ def _acknowledge(args: argparse.Namespace) -> None:
     loaded = config.load()
     loaded.require("acknowledged")
     entries = home_inventory.of(loaded)
-    unsafe = {one.name for one in entries if one.use == "unsafe"}
+    unsafe = {one.name: one for one in entries if one.use == "unsafe"}
     if wrong := [name for name in args.names if name not in unsafe]:
         listed = f"There are: {', '.join(sorted(unsafe))}." if unsafe else "No entry needs it."
         raise UsageError(f"{wrong[0]!r:.80} is not an entry that is unsafe to ignore", hint=listed)
-    names = [*dict.fromkeys([*loaded.acknowledged, *args.names])]
-    saved = config.set_value("acknowledged", names)
+    kept = [one for one in loaded.acknowledged if home_inventory.name_of(one) not in args.names]
+    new = [unsafe[name].as_acknowledged for name in dict.fromkeys(args.names)]
+    saved = config.set_value("acknowledged", kept + new)
     for name in dict.fromkeys(args.names):
         print(text.harmless(f"{name} is acknowledged in {saved.file}"))
-    if left := [one for one in entries if one.stops_start and one.name not in names]:
+    if left := [one for one in entries if one.stops_start and one.name not in args.names]:
         print(text.harmless(f"{len(left)} left: {home_inventory.command(left)}"))
 
 

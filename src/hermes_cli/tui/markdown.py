@@ -2,8 +2,9 @@
 
 A text is cut at the ends of its top-level blocks. The part before the last cut can no longer change and is rendered
 once; only the unfinished block is rendered again, so a step of a long answer costs no more than one of a short answer.
-Code is highlighted, and a link shows its address. No text is lost: HTML is shown as text (`List<String>` is not a tag),
-formulas keep their backslashes, and a table too wide for the window becomes one list per row.
+Code is highlighted, and a link shows its address. No text is lost: HTML is shown as text (`List<String>` is not a
+tag), a picture as its link, formulas keep their backslashes, and a table too wide for the window becomes one list per
+row.
 
 Limits: a reference link whose definition comes later stays unchanged; a text longer than `_PART` characters is drawn in
 parts, so a very long code block may be highlighted as if it started again.
@@ -95,6 +96,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_PARSER.disable(["image", "autolink"])  # both would be drawn without their address, or with it twice
 _PARSER.inline.ruler.before("escape", "formula", _formula)
 
 

@@ -41,15 +41,17 @@ REFUSED = [
     "status --all", "status --deep", "doctor --ack x", "model --refresh", "setup --quick", "setup --reset",
     "setup --reconfigure", "setup --portal", "logs --level error", "logs gateway --since 1h", "logs --component x",
     "logs --session x", "insights --days 7", "insights --source cli", "sessions export - --only user-prompts",
-    "sessions export - --redact",
+    "sessions export - --redact", "sessions repair --no-backup", "mcp configure x", "mcp catalog", "mcp install x",
+    "mcp add x --preset y", "mcp serve -v",
 ]  # fmt: skip
 WORKS = [
     "version", "--version", "-V", "config path", "config env-path", "config check", "config show", "sessions list",
     "sessions list --source cli --limit 5", "sessions list --workspace /x", "sessions stats", "sessions optimize",
     "sessions repair", "sessions repair --check-only", "sessions prune --older-than 90 --dry-run -y",
-    "sessions archive --source cron --dry-run -y", "insights", "memory status", "tools", "tools list", "skills list",
-    "plugins list", "pairing list", "pairing clear-pending", "logs", "logs agent -n 50", "completion bash", "send -l",
-    "backup", "cron list", "cron status", "cron create 30m hi", "cron runs", "cron history --limit 3",
+    "sessions archive --source cron --dry-run -y", "insights", "memory status", "tools", "tools list",
+    "tools --summary", "skills list", "plugins list", "pairing list", "pairing clear-pending", "logs",
+    "logs agent -n 50", "completion bash", "send -l", "backup", "cron list", "cron status", "cron create 30m hi",
+    "cron runs", "cron history --limit 3",
 ]  # fmt: skip
 
 

@@ -470,7 +470,8 @@ def test_an_answer_that_is_not_what_was_streamed_takes_its_place(sit: Sit) -> No
 def test_what_looks_like_html_a_formula_or_a_wide_table_is_shown_whole(sit: Sit) -> None:
     cells = ("2026-11-16T02:03:04Z", "DE89370400440532013000", "https://example.org/a/long/path", "1,463,722.00")
     table = f"| when | account | where | amount |\n|---|---|---|--:|\n| {' | '.join(cells)} |"
-    said = f"Use List<String> or Vec<u8>, press <Enter>, run cat <file>.\n\nThen \\(x\\,y\\).\n\n{table}"
+    links = "![plan](http://x.example/p.png)\n\n<http://y.example>"
+    said = f"Use List<String> or Vec<u8>, press <Enter>, run cat <file>.\n\nThen \\(x\\,y\\).\n\n{links}\n\n{table}"
 
     async def scene(columns: int) -> None:
         async with sit(size=(columns, 40)) as person:
@@ -486,6 +487,7 @@ def test_what_looks_like_html_a_formula_or_a_wide_table_is_shown_whole(sit: Sit)
             await person.see("Vec<u8>")
             await person.until(lambda screen: "press <Enter>" in " ".join(screen.split()), "the key")
             assert "List<String>" in person.screen and "<file>" in person.screen and "\\(x\\,y\\)" in person.screen
+            assert "(http://x.example/p.png)" in person.screen and person.screen.count("//y.example") == 1
             assert "…" not in person.screen.replace("/…", "")
             lines = [line for line in person.lines if line.strip()]
             shown = "".join(lines) if columns < 60 else ""
