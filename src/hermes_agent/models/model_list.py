@@ -5,6 +5,7 @@ A key is sent to the address it belongs to and to no other: redirects are not fo
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.request
@@ -13,7 +14,7 @@ from typing import Any
 
 from hermes_agent.models.base import Endpoint, is_own_machine
 
-_MOST_BYTES = 1_000_000
+_MOST_BYTES = 8_000_000
 _SECONDS = 5.0
 _KEPT_SECONDS = 60
 
@@ -38,7 +39,10 @@ def _listed(address: str, key: str, headers: tuple[tuple[str, str], ...], minute
 
 
 def fetch(address: str, key: str, seconds: float, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """The body of a server's answer. Raises `OSError` and `ValueError`."""
+    """The body of a server's answer. Raises `OSError`, and `ValueError` if that is not HTTP or too long.
+
+    `seconds`: for each step of the connection; the whole body may take three times as long.
+    """
     request = urllib.request.Request(f"{address}/models")
     if key:
         request.add_unredirected_header("Authorization", f"Bearer {key}")
@@ -47,14 +51,26 @@ def fetch(address: str, key: str, seconds: float, headers: tuple[tuple[str, str]
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     if is_own_machine(address):
         handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's loopback
-    with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
-        return bytes(answer.read(_MOST_BYTES))
+    body = bytearray()
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
+            until = time.monotonic() + 3 * seconds
+            while part := answer.read1(1 << 16):
+                body += part
+                if time.monotonic() > until:
+                    raise TimeoutError("the list takes too long")
+                if len(body) > _MOST_BYTES:
+                    raise ValueError("the list is too long")
+    except http.client.HTTPException as error:
+        raise ValueError("the answer is not HTTP") from error
+    return bytes(body)
 
 
 def ids(body: bytes) -> list[str]:
     """The model ids in an answer; empty if it is not a list of models."""
     try:
-        return [str(one["id"]) for one in json.loads(body)["data"]]
+        found = json.loads(body)["data"]
+        return [one["id"] for one in found if isinstance(one, dict) and isinstance(one.get("id"), str)]
     except (ValueError, LookupError, TypeError):
         return []
 

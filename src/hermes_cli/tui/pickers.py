@@ -24,6 +24,8 @@ from hermes_cli.tui.rpc_client import Ask, RequestRefused, ServerLost
 from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
+_MOST_ROWS = 500
+"""Models shown at a time; typing finds the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Picker(ModalScreen[str]):
         with Vertical():
             yield LineInput(placeholder=self.prompt, compact=True)
             yield OptionList(markup=False)
-            yield Static("", id="about")
+            yield Static("looking …", id="about")
 
     def on_mount(self) -> None:
         self.query_one(OptionList).can_focus = False
@@ -169,7 +171,7 @@ class ModelPicker(Picker):
                 line = Text(f"{'● ' if here else '  '}{words.harmless(str(model))}", no_wrap=True, overflow="ellipsis")
                 line.append(f"  {provider['name']}{' · in use' if here else ''}", style="dim")
                 found.append(PickerRow(f"{provider['name']}/{model}", line))
-        fitting = [row for row in found if typed.lower() in row.value.lower()]
+        fitting = [row for row in found if typed.lower() in row.value.lower()][:_MOST_ROWS]
         if typed and all(typed not in (row.value, row.value.partition("/")[2]) for row in fitting):
             fitting.append(PickerRow(typed, Text(f"  {words.harmless(typed)}  use this name")))
         return fitting
