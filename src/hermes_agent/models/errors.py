@@ -159,12 +159,17 @@ def _hint(error: ModelError, endpoint: Endpoint) -> str:
 
 def _hint_unreachable(endpoint: Endpoint) -> str:
     if is_own_machine(endpoint.base_url):
-        address = urlsplit(endpoint.base_url).netloc.rpartition("@")[2]
-        return f"Start the model server at {address}, or change model.base_url."
+        return f"Start {_local(endpoint)}, or change model.base_url."
     return "Check the network connection and model.base_url."
 
 
+def _local(endpoint: Endpoint) -> str:
+    return f"the model server at {urlsplit(endpoint.base_url).netloc.rpartition('@')[2]}"
+
+
 def _name(endpoint: Endpoint) -> str:
+    if endpoint.provider == "custom" and is_own_machine(endpoint.base_url):
+        return _local(endpoint)
     if endpoint.provider == "custom":
         return urlsplit(endpoint.base_url).hostname or "the model server"
     return endpoint.provider
