@@ -28,6 +28,13 @@ _TEXT_TYPES, _PICTURE_TYPES = ("text", "input_text"), ("image_url", "input_image
 _MOST_PICTURES = 100
 """The most pictures in one message: each is stored and checked before its turn begins."""
 _LARGE = 256 * 1024
+_EXPECTED = {
+    "messages", "model", "stream", "stream_options", "n", "response_format", "tool_choice", "function_call", "user",
+    "metadata", "store",
+}  # fmt: skip
+"""Fields that are read, or that ask for nothing in the answer."""
+_FIELD = re.compile(r"[A-Za-z0-9_]{1,64}")
+_MOST_IGNORED = 20
 _SYSTEM, _LEFT_OUT = ("system", "developer"), ("tool", "function")
 
 
@@ -124,7 +131,7 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def asked(body: Mapping[str, Any]) -> Asked:
-    """Read a body of `/v1/chat/completions`. Sampling fields are ignored; wrong types are refused."""
+    """Read a body of `/v1/chat/completions`. Fields without effect are named in the answer; wrong types are refused."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise _wrong("messages", "must be a list with at least one message")
@@ -149,14 +156,15 @@ def asked(body: Mapping[str, Any]) -> Asked:
 
 
 def _ignored(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a client's tools, which are never called. Raises if the client requires a call or a format."""
+    """The fields that have no effect, such as `tools` and `stop`. Raises if the client requires a call or a format."""
     form = body.get("response_format")
     if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
         raise _wrong("response_format", 'must be left out, or {"type": "text"}: ask for JSON in words')
     for name in ("tool_choice", "function_call"):
         if body.get(name) not in (None, "auto", "none"):
             raise _wrong(name, "must be auto or none: the agent calls its own tools, never a client's")
-    return tuple(name for name in ("tools", "functions") if body.get(name))
+    wanted = (name for name, value in body.items() if value is not False and value not in (None, "", [], {}))
+    return tuple(name for name in wanted if name not in _EXPECTED and _FIELD.fullmatch(name))[:_MOST_IGNORED]
 
 
 def one_message(body: Mapping[str, Any]) -> Asked:

@@ -44,7 +44,7 @@ def test_an_answer_in_openais_shape(door: Open) -> None:
     asyncio.run(go())
 
 
-def test_tools_of_a_client_are_named_as_ignored_and_a_developers_message_is_an_instruction(door: Open) -> None:
+def test_what_has_no_effect_is_named_as_ignored_and_a_developers_message_is_an_instruction(door: Open) -> None:
     async def go() -> None:
         with ScriptedModel(always(say("Hi."))) as model:
             async with door(model) as here:
@@ -54,7 +54,11 @@ def test_tools_of_a_client_are_named_as_ignored_and_a_developers_message_is_an_i
                     body = {"messages": messages, "tools": tools, "tool_choice": "auto", "stream": stream}
                     answer = await here.client.post("/v1/chat/completions", json=body)
                     assert (answer.status_code, answer.headers["x-hermes-ignored"]) == (200, "tools")
-                plain = await here.client.post("/v1/chat/completions", json={"messages": messages})
+                more = {"temperature": 0, "stop": ["x"], "logprobs": True, "max_tokens": 5, "odd\r\nname": 1}
+                answer = await here.client.post("/v1/chat/completions", json={"messages": messages, **more})
+                assert answer.headers["x-hermes-ignored"] == "temperature, stop, logprobs, max_tokens"
+                nothing = {"model": "hermes-agent", "tools": [], "logprobs": False, "stop": None, "user": "me", "n": 1}
+                plain = await here.client.post("/v1/chat/completions", json={"messages": messages, **nothing})
                 assert "x-hermes-ignored" not in plain.headers
             assert all(b"Be brief." in request.body for request in model.requests)
 
