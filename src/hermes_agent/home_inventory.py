@@ -46,7 +46,7 @@ _DECIDING_HOOKS = {
 _RESTRICTS = re.compile(
     r"(?:^|[._])(?:allow(?:ed|list)?|whitelist|deny|denied|denylist|block(?:ed|list)?|blacklist|forbid|forbidden|approv"
     r"(?:al|als|e)|confirm|redact|restrict(?:ed)?|sandbox|read_?only|guard|protect(?:ed)?|privacy|security|safe|safety"
-    r"|strict|ignored?|excluded?)"
+    r"|strict|ignored|excluded?)"
     r"(?=[._]|$)",
     re.IGNORECASE,
 )

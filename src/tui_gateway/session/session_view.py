@@ -217,10 +217,15 @@ def messages(
 
 
 def _unanswered(db: SessionDB, session_id: str) -> str:
-    """Why the last question has no answer; empty when its turn has not failed."""
-    turns = db.turns.list(conversation_id=ConversationId(db.get_conversation_root(session_id)), limit=1)
-    failed = turns[0] if turns and turns[0].state == "failed" else None
-    return f"not answered: {failed.reason or 'its turn failed'} · /retry asks again" if failed else ""
+    """Why the last question has no answer; empty when its turn has not failed.
+
+    A turn that is done although nothing stands after the question, such as a compression, is not the question's.
+    """
+    turns = db.turns.list(conversation_id=ConversationId(db.get_conversation_root(session_id)), limit=5)
+    its = next((turn for turn in turns if turn.state != "done"), None)
+    if its is None or its.state != "failed":
+        return ""
+    return f"not answered: {its.reason or 'its turn failed'} · /retry asks again"
 
 
 def user_message(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tests.hermes_cli.tui.conftest import Person, Sit, configure
 from tests.support.sample_store import stored
 from textual import events
 
+from hermes_cli.main import main
 from hermes_state import SessionDB
 
 pytestmark = pytest.mark.slow
@@ -597,6 +598,9 @@ def test_a_question_that_failed_says_so_when_its_conversation_is_opened_again(si
         async with sit(session_id=number) as person:
             shown = await person.see("not answered: demo wants a key (401)")
             assert "❯ fail with 401" in shown and "/retry asks again" in " ".join(shown.split())
+        assert await asyncio.to_thread(main, ["sessions", "compress", number]) == 1, "there is nothing to compress"
+        async with sit(session_id=number) as person:  # a turn of another kind does not hide it
+            await person.see("not answered: demo wants a key (401)")
             await _answered(person, "what is 2 + 2?", "2 + 2 = 4")
         async with sit(session_id=number) as person:
             assert "not answered" not in await person.see("2 + 2 = 4")
