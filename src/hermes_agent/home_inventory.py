@@ -101,7 +101,7 @@ def inventory(
     order = list(VERDICTS)
     found: dict[str, HomeEntry] = {}
     for entry in (
-        *_settings(tree, environ or variables.get),
+        *_settings(tree, environ or variables.get), *_gateway_json(home, environ or variables.get),
         *_variables(tree, variables), *_jobs(home, jobs_taken), *_webhooks(home), *_event_hooks(home, tree),
         *_plugins(home, tree), *_files(home),
     ):  # fmt: skip
@@ -189,6 +189,20 @@ def _settings(tree: Mapping[str, Any], environ: Environ) -> Iterator[HomeEntry]:
             return
         if path[0] != "acknowledged":
             yield _setting(tree, path, environ)
+
+
+def _gateway_json(home: Path, environ: Environ) -> Iterator[HomeEntry]:
+    """The settings of older homes in `gateway.json`, which the gateway reads below config.yaml."""
+    if not (home / "gateway.json").is_file():
+        return
+    from hermes_agent import jobs_file  # only such a home needs it
+
+    try:
+        said = jobs_file.document(home / "gateway.json")
+    except (OSError, ValueError):  # the gateway does not start with it, and says so
+        return
+    for one in _settings(said, environ) if isinstance(said, Mapping) else ():
+        yield one._replace(name=f"gateway.json {one.name}")
 
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -> HomeEntry:

@@ -167,6 +167,21 @@ def test_a_value_that_changes_must_be_acknowledged_again(home: Path) -> None:
     AIAgent().close()  # a name that a person wrote is good for every value
 
 
+def test_an_older_homes_gateway_json_is_a_part_of_the_table(tmp_path: Path) -> None:
+    extra = {"allowed_users": [1], "allowed_chats": [-1]}
+    said = {"platforms": {"telegram": {"extra": extra}}, "profile_routes": [{"a": 1}], "group_sessions_per_user": True}
+    (tmp_path / "gateway.json").write_text(json.dumps(said))
+    assert uses(tmp_path, {}) == {
+        "gateway.json platforms.telegram.extra.allowed_chats": "unsafe",
+        "gateway.json platforms.telegram.extra.allowed_users": "used",
+        "gateway.json profile_routes": "harmless",
+        "gateway.json group_sessions_per_user": "used",
+    }
+    for text in ("[1]", "{", ""):
+        (tmp_path / "gateway.json").write_text(text)
+        assert uses(tmp_path, {}) == {}
+
+
 def test_an_event_hook_that_cannot_be_loaded_is_not_called_used(tmp_path: Path) -> None:
     (tmp_path / "hooks" / "odd").mkdir(parents=True)
     (tmp_path / "hooks" / "odd" / "HOOK.yaml").write_text(": : :")
