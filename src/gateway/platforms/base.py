@@ -58,7 +58,10 @@ Means = Literal["key", "edit", "lookup", "none"]
 ToolLines = Literal["off", "new", "all"]
 SHORT = 200
 """A text of at most this length is sent whole; of a longer one a platform with `edit` gets the first sentence first."""
-_SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
+_SENTENCE = re.compile(r"(?<!\b\w)\.(?=\s)(?!\s+[a-z])|[!?…؟](?=\s)|[。！？।۔]|\n")
+"""The end of a sentence or line. A dot behind one letter or before a small one belongs to a word, as in "z. B."."""
+_SAYS_NOTHING = 3
+"""So many letters and digits, such as "1." or "Dr.", are no sentence."""
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
 
@@ -215,10 +218,11 @@ def first_sentence(text: str) -> str:
     text = text.strip()
     if len(text) <= SHORT:
         return text
-    head = text[:SHORT]
-    if end := _SENTENCE.search(head):
-        return head[: end.end()].rstrip()
-    return f"{head[: SHORT - 1].rsplit(maxsplit=1)[0]}…"
+    for end in _SENTENCE.finditer(text[:SHORT]):
+        first = text[: end.end()].rstrip()
+        if sum(map(str.isalnum, first)) > _SAYS_NOTHING:
+            return first
+    return f"{text[: cut(text, 0, SHORT - 1)[0]].rstrip()}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
