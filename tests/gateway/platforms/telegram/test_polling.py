@@ -316,6 +316,20 @@ def test_a_refused_token_is_said_and_not_tried_again(telegram: FakeTelegram, con
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_page_of_a_proxy_is_no_refused_token(telegram: FakeTelegram, connected: Connected, status: int) -> None:
+    async def run() -> None:
+        async with connected() as (adapter, inbox):
+            telegram.faults(Fault("error", method="getUpdates", times=1, status=status))
+            telegram.person("ada").say("first")  # the poll that is open takes this one, and the next one fails
+            telegram.person("ada").say("still there?")
+            await telegram.wait_async(lambda: inbox.texts == ["first", "still there?"], "the messages")
+            await telegram.wait_async(lambda: telegram.fault_rules.fired == [1], "the page")
+            await telegram.wait_async(lambda: adapter.health().problem == "", "polling goes on")
+
+    asyncio.run(run())
+
+
 def test_the_token_is_in_no_log_line_and_no_error(
     telegram: FakeTelegram, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
