@@ -107,7 +107,7 @@ def after_loss(item: OutboxItem) -> Mapping[str, Any]:
     """The note of an item whose sender died or got no answer: the message that was being sent may have arrived."""
     has_text = str(item.payload.get("text") or "").strip()  # files are noted before they are sent, the first too
     kept = item.draft or note(under_way=len(item.platform_ids) if has_text else None)
-    return {**kept, "repeat": kept.get("under_way") is not None, "allowed": False}
+    return {**kept, "repeat": bool(kept.get("repeat")) or kept.get("under_way") is not None, "allowed": False}
 
 
 State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]

@@ -20,7 +20,7 @@ from hermes_config.errors import HermesError
 _log = logging.getLogger("hermes.gateway")
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-_CONNECT_SECONDS = 60.0
+CONNECT_SECONDS = 60.0
 _DISCONNECT_SECONDS = 5.0
 
 
@@ -95,12 +95,12 @@ class Connections:
 
     async def _try(self, platform: Platform, adapter: BasePlatformAdapter, *, again: bool) -> bool:
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 if await adapter.connect(is_reconnect=again):
                     return True
             problem = self._asked(platform, adapter).problem or "it did not connect"
         except TimeoutError:
-            problem = f"it did not answer within {_CONNECT_SECONDS:.0f} s"
+            problem = f"it did not answer within {CONNECT_SECONDS:.0f} s"
         except HermesError as error:
             problem = error.one_line()
         except Exception as error:  # noqa: BLE001 - boundary: an adapter
