@@ -382,7 +382,8 @@ def test_a_pause_that_telegram_asked_for_holds_for_everything_in_the_chat(
         chat = str(ada.say("hi").chat)
         async with connected() as (adapter, _):
             answer = Answer(kind="approval", id="ask_0123456789ab", choice="once")
-            asked = await adapter.send(chat, Outgoing(text="Run it?", buttons=((Button(label="Once", answer=answer),),)))
+            buttons = ((Button(label="Once", answer=answer),),)
+            asked = await adapter.send(chat, Outgoing(text="Run it?", buttons=buttons))
 
             async def everything() -> None:
                 await adapter.send_typing(chat)
