@@ -330,6 +330,20 @@ def test_a_page_of_a_proxy_is_no_refused_token(telegram: FakeTelegram, connected
     asyncio.run(run())
 
 
+def test_a_long_pause_that_telegram_asks_for_does_not_make_the_bot_deaf(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        async with connected() as (_, inbox):
+            telegram.faults(Fault("flood", method="getUpdates", times=1, seconds=3_600))
+            telegram.person("ada").say("first")
+            telegram.person("ada").say("/stop")
+            await telegram.wait_async(lambda: inbox.texts == ["first", "/stop"], "the messages")
+            await telegram.wait_async(lambda: telegram.fault_rules.fired == [1], "the pause")
+
+    asyncio.run(run())
+
+
 def test_the_token_is_in_no_log_line_and_no_error(
     telegram: FakeTelegram, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
