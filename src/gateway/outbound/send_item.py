@@ -62,6 +62,8 @@ class DeliveryProgress:
     """The messages show less than the item's text, and have to be edited."""
     done: int = 0
     """How many messages have their final text."""
+    late: int | None = None
+    """From this message on, an edit that was given up may still be made, also after the last one."""
     repeat: int = 0
     """How many of the next messages may have arrived already."""
     refused: dict[int, str] = field(default_factory=dict)
@@ -392,10 +394,11 @@ class _Run:
     async def _bring_up_to_date(self) -> None:
         """Edit messages that do not show the final text, and delete those that are too many."""
         parts, shown, done_before = self.parts, self.progress.shown, self.progress.done
+        late = len(parts) if self.progress.late is None else self.progress.late
         for number in range(done_before, min(len(self.progress.ids), len(parts))):
-            if not (number < len(shown) and shown[number] == parts[number]):
+            if number >= late or not (number < len(shown) and shown[number] == parts[number]):
                 try:
-                    edited = await self._edit(self.progress.ids[number], parts[number])
+                    edited = number < late and await self._edit(self.progress.ids[number], parts[number])
                 except _Stop:
                     if number > done_before:  # the next attempt need not repeat finished edits
                         await self._note(None, live=True)

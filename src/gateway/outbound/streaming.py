@@ -137,6 +137,8 @@ class TypingSign:
             log.debug("the typing indicator failed", exc_info=error, extra={"action": "typing.failed"})
 
 
+_LATE_SECONDS = 10.0
+"""An edit without an answer for so long may still be made, behind later ones. Connections break sooner."""
 _DRAFT_SECONDS = 0.2
 """An answer that is complete sooner is not shown in parts."""
 
@@ -151,8 +153,9 @@ class Draft:
     where people look by then.
 
     No error here reaches the turn. When a platform says "too often", the draft pauses as long as the platform asks, and
-    after `limits.stream_floods` such pauses until the end. A long message begins with its first sentence alone, which
-    is sent again when the platform did not answer: the earlier copy, if it arrived, is a stray, and is counted.
+    after `limits.stream_floods` such pauses until the end. After an edit that timed out the final text is sent as a new
+    message, and the edit, if it is made after all, finds nothing. A long message begins with its first sentence alone,
+    which is sent again when the platform did not answer: the earlier copy, if it arrived, is a stray, and is counted.
     """
 
     def __init__(
@@ -301,11 +304,15 @@ class Draft:
 
     async def _edit(self, number: int, piece: str) -> bool:
         chat, thread, message_id = self._new_item.chat_id, thread_of(self._new_item.payload), self._progress.ids[number]
+        began = asyncio.get_running_loop().time()
         result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece, thread_id=thread))
         if result.success:
             self._progress.shown[number] = piece
         elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
             del self._progress.ids[number:], self._progress.shown[number:]
+            self._floods = self._db.limits.stream_floods
+        elif not result.not_sent and asyncio.get_running_loop().time() - began > _LATE_SECONDS:
+            self._progress.late = min(number, number if self._progress.late is None else self._progress.late)
             self._floods = self._db.limits.stream_floods
         return result.success
 

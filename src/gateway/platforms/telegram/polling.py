@@ -12,8 +12,8 @@ after a week without updates, and would forget everything below an offset that i
 A message was sent after the moment when Telegram had nothing more for us, whatever the clock of this machine says about
 its date: so a clock that is hours ahead makes no message old.
 
-Only a refused token ends the polling. After any other error the next try comes within 15 seconds, also when Telegram asks
-for a longer pause: a person may want to stop something, and asking sends nothing to any chat.
+Only a refused token ends the polling. After any other error the next try comes within 15 seconds, also when Telegram
+asks for a longer pause: a person may want to stop something, and asking sends nothing to any chat.
 When another program polls with the same token, the error says so, and polling goes on when that program has stopped.
 """
 
