@@ -284,6 +284,8 @@ class BasePlatformAdapter(ABC):
     """From the platform's descriptor; `registry.make` sets this and the next one."""
     tool_lines: ToolLines = "new"
     """Which tool calls a streaming answer shows, unless the configuration says otherwise."""
+    connect_pause: float = 300.0
+    """The longest pause, in seconds, before `connect` is tried again."""
     supports_edit: bool = False
     """`edit_message` works, so answers may stream."""
     edit_seconds: float = 1.0

@@ -54,6 +54,7 @@ class TelegramAdapter(BasePlatformAdapter):
     """The adapter of one Telegram bot."""
 
     MAX_MESSAGE_LENGTH = render.LIMIT
+    connect_pause = 15.0
     supports_edit = True
     edit_seconds = 1.2
     """Telegram takes about one message or edit a second in a chat."""

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from gateway.platforms import connections
 from gateway.platforms.base import CursorMove, MessageEvent, Outgoing, Receipt
 from gateway.platforms.telegram import polling
 from gateway.platforms.telegram.errors import refused
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
-from .conftest import Inbox
+from .conftest import Inbox, made
 
 pytestmark = pytest.mark.slow
 
@@ -290,6 +291,24 @@ def test_the_network_goes_and_comes_back(telegram: FakeTelegram, connected: Conn
             telegram.person("ada").say("are you back?")
             await telegram.wait_async(lambda: inbox.texts == ["are you back?"], "the message")
             assert adapter.health().problem == ""
+
+    asyncio.run(run())
+
+
+def test_a_gateway_that_starts_without_a_network_tries_again_within_15_seconds(
+    telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "FIRST_PAUSE", 100.0)
+    adapter = made(telegram)
+    telegram.stop()
+
+    async def run() -> None:
+        keeper = connections.Connections({adapter.platform: adapter})
+        keeper.start()
+        await telegram.wait_async(lambda: keeper.health()["telegram"].retry_at is not None, "the first try")
+        again = keeper.health()["telegram"].retry_at
+        await keeper.stop()
+        assert again is not None and again - time.time() <= 15
 
     asyncio.run(run())
 
