@@ -218,11 +218,16 @@ def first_sentence(text: str) -> str:
     text = text.strip()
     if len(text) <= SHORT:
         return text
+    return whole_sentence(text) or f"{text[: cut(text, 0, SHORT - 1)[0]].rstrip()}…"
+
+
+def whole_sentence(text: str) -> str:
+    """The first sentence or line of a text that may go on; empty while none of at most `SHORT` characters has ended."""
     for end in _SENTENCE.finditer(text[:SHORT]):
         first = text[: end.end()].rstrip()
         if sum(map(str.isalnum, first)) > _SAYS_NOTHING:
             return first
-    return f"{text[: cut(text, 0, SHORT - 1)[0]].rstrip()}…"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,29 @@ def test_the_message_grows_and_ends_as_exactly_the_stored_text(quick: Services) 
     run(story())
 
 
+@pytest.mark.parametrize("seconds", [60.0, 0.3])
+def test_what_is_sent_first_is_a_sentence_unless_that_takes_too_long(
+    quick: Services, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(streaming, "_SENTENCE_SECONDS", seconds)
+
+    async def story() -> None:
+        adapter = PretendAdapter(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            await speak(shown, "1. The ", "capital ", "of ", "Australia ", "is ", "Canberra, ", pause=0.05)
+            if seconds < 1:
+                await until(lambda: adapter.messages)  # nothing follows for a while
+            await speak(shown, "which was chosen as a compromise. ")
+            await until(lambda: adapter.messages)
+            await chat.end(work, shown, "Canberra.")
+        (message,) = adapter.messages
+        first = message.versions[0].removesuffix("▉").strip()
+        assert first.endswith("compromise." if seconds > 1 else "Canberra,")
+
+    run(story())
+
+
 def test_a_quick_answer_is_one_message_and_one_commit_less(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
