@@ -24,6 +24,7 @@ from gateway.chat.clarify import Clarifier
 from gateway.chat.commands import ChatCommands
 from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
+from gateway.platforms.connections import CONNECT_SECONDS
 from gateway.services import Parts, Services, assemble
 from gateway.turns import agents as agents_module
 from gateway.turns.reply import normalize_empty_agent_response
@@ -133,7 +134,7 @@ class GatewayRunner:
         services, lanes, db = parts.services, parts.lanes, parts.services.db
         assert questions is not None, "`__init__` sets the questions"
         self._running = True
-        await parts.deliverer.start()
+        await parts.deliverer.start(connecting=CONNECT_SECONDS)
         await terminal_messages.begin(db, lanes.tell)
         await questions.approver.restore()  # before the lanes: a word that is stored already may be an answer
         await lanes.start(away=away)

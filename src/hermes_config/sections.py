@@ -480,7 +480,9 @@ class StreamingConfig(MutableSection):
         False, Flag(), "answers are shown while they are made, where that is possible; default: yes")
     transport: str = setting("auto", _TRANSPORT, "`off` ends it")
     edit_interval: float = setting(0.8, Number(0, YEAR, "seconds"), "the shortest pause between two edits")
-    buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "the length before anything is shown")
+    buffer_threshold: int = setting(
+        24, Whole(0, YEAR, "characters"), "the length before an unfinished sentence is shown"
+    )
     cursor: str = setting(" ▉", Anything("text"), "shown at the end of an unfinished answer")
     mode: str | None = setting(None, _TRANSPORT, "another name of `transport`; it switches streaming on, too")
     _chosen = False

@@ -178,7 +178,7 @@ async def resend(ctx: CommandContext, args: str) -> str:
     if item is None or not here:
         return "There is no such answer here. Use the number from my message about it: /resend NUMBER."
     if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
-        return "It is already being sent." if item.state != "dropped" else "It was dropped."
+        return {"sent": "It has been sent.", "dropped": "It was dropped."}.get(item.state, "It is already being sent.")
     return "I am sending it again."
 
 

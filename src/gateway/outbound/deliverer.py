@@ -163,7 +163,7 @@ def notice(item: OutboxItem, *, gone: bool = False) -> NewOutboxItem | None:
     if item.state == "unknown":
         return notices.unknown_delivery(item)
     if item.state == "failed" and not gone:
-        return notices.about_item(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
+        return notices.delivery_failed(item)
     return None
 
 
@@ -213,9 +213,15 @@ class Deliverer:
 
     # -- start and end -----------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Release the items of dead senders, then deliver every item that is due, until `drain`."""
+    async def start(self, *, connecting: float = 0.0) -> None:
+        """Release the items of dead senders, then deliver every item that is due, until `drain`.
+
+        `connecting`: nothing is claimed for a platform before `back` names it, or for so many seconds. What was claimed
+        would be in doubt if the process died before it had a connection.
+        """
         await self._lose_senders(gone=True)
+        for platform in self._adapters if connecting else ():
+            self._reach.failed(platform.value, seconds=connecting)
         self._loop = asyncio.create_task(self._run(), name="deliverer")
 
     def wake(self) -> None:
@@ -444,7 +450,8 @@ class Deliverer:
                 return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._keep(item, platform_ids=progress.ids):
                 return DeliveryOutcome(state="lost", error="it waited too long, and another sender has taken it over")
-            ask = self._services.settings.delivery.on_unknown == "ask"
+            # Nobody would be asked about a notice.
+            ask = self._services.settings.delivery.on_unknown == "ask" and item.payload.get("kind") != "notice"
             return await send_item.carry(item, adapter, progress, keep=self._keep, limits=self._db.limits, ask=ask)
         finally:
             slot.release()

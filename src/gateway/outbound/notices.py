@@ -174,7 +174,7 @@ def unknown_delivery(item: OutboxItem) -> NewOutboxItem:
     """Ask the chat whether to send an item again that may or may not have arrived."""
     asked = about_item(
         item,
-        "delivery",
+        f"delivery:{item.attempts}",
         "My answer may or may not have arrived here: the connection broke while I sent it. "
         f"If you do not see it above, press Send again, or write /resend {item.id}.",
     )
@@ -190,9 +190,10 @@ def waiting(question_id: str, *, hours: float) -> str:
     )
 
 
-def delivery_failed(reason: str) -> str:
-    why = " ".join(reason.split())[:200].rstrip(".")
-    return f"My answer could not be delivered here: {why}. Ask again to get it."
+def delivery_failed(item: OutboxItem) -> NewOutboxItem:
+    why = " ".join((item.error or "no reason is known").split())[:200].rstrip(".")
+    text = f"My answer could not be delivered here: {why}. Ask again to get it."
+    return about_item(item, f"delivery:{item.attempts}", text)
 
 
 def span(seconds: float) -> str:

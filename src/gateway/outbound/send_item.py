@@ -62,6 +62,8 @@ class DeliveryProgress:
     """The messages show less than the item's text, and have to be edited."""
     done: int = 0
     """How many messages have their final text."""
+    late: int | None = None
+    """From this message on, an edit that was given up may still be made, also after the last one."""
     repeat: int = 0
     """How many of the next messages may have arrived already."""
     refused: dict[int, str] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def after_loss(item: OutboxItem) -> Mapping[str, Any]:
     """The note of an item whose sender died or got no answer: the message that was being sent may have arrived."""
     has_text = str(item.payload.get("text") or "").strip()  # files are noted before they are sent, the first too
     kept = item.draft or note(under_way=len(item.platform_ids) if has_text else None)
-    return {**kept, "repeat": kept.get("under_way") is not None, "allowed": False}
+    return {**kept, "repeat": bool(kept.get("repeat")) or kept.get("under_way") is not None, "allowed": False}
 
 
 State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]
@@ -392,10 +394,11 @@ class _Run:
     async def _bring_up_to_date(self) -> None:
         """Edit messages that do not show the final text, and delete those that are too many."""
         parts, shown, done_before = self.parts, self.progress.shown, self.progress.done
+        late = len(parts) if self.progress.late is None else self.progress.late
         for number in range(done_before, min(len(self.progress.ids), len(parts))):
-            if not (number < len(shown) and shown[number] == parts[number]):
+            if number >= late or not (number < len(shown) and shown[number] == parts[number]):
                 try:
-                    edited = await self._edit(self.progress.ids[number], parts[number])
+                    edited = number < late and await self._edit(self.progress.ids[number], parts[number])
                 except _Stop:
                     if number > done_before:  # the next attempt need not repeat finished edits
                         await self._note(None, live=True)

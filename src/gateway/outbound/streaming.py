@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces, thread_of
-from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
+from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult, whole_sentence
 from gateway.retry import set_within
 from gateway.turns import reply
 from hermes_agent.text import brief
@@ -47,7 +47,7 @@ class Display:
     interval: float
     """The least seconds between two edits of a message."""
     threshold: int
-    """How many characters, if no sentence is complete, before anything is shown."""
+    """How many characters, if no sentence is complete after `_SENTENCE_SECONDS`, before anything is shown."""
     cursor: str
     tool_lines: str
     preview_chars: int
@@ -137,6 +137,8 @@ class TypingSign:
             log.debug("the typing indicator failed", exc_info=error, extra={"action": "typing.failed"})
 
 
+_LATE_SECONDS = 10.0
+"""An edit without an answer for so long may still be made, behind later ones. Connections break sooner."""
 _DRAFT_SECONDS = 0.2
 """An answer that is complete sooner is not shown in parts."""
 
@@ -151,8 +153,9 @@ class Draft:
     where people look by then.
 
     No error here reaches the turn. When a platform says "too often", the draft pauses as long as the platform asks, and
-    after `limits.stream_floods` such pauses until the end. A long message begins with its first sentence alone, which
-    is sent again when the platform did not answer: the earlier copy, if it arrived, is a stray, and is counted.
+    after `limits.stream_floods` such pauses until the end. After an edit that timed out the final text is sent as a new
+    message, and the edit, if it is made after all, finds nothing. A long message begins with its first sentence alone,
+    which is sent again when the platform did not answer: the earlier copy, if it arrived, is a stray, and is counted.
     """
 
     def __init__(
@@ -233,7 +236,8 @@ class Draft:
                 chat = self._new_item.chat_id
                 least = max(self._display.interval, self._adapter.edit_pause(chat), self._adapter.flood.left(chat))
                 pause = least if self._item else _DRAFT_SECONDS
-                await self._changed.wait()
+                # What waits for the end of a sentence is shown in the end, also when nothing follows.
+                await (self._changed.wait() if self._item else set_within(self._changed, _SENTENCE_SECONDS))
                 await set_within(self._over, pause)
         except StateError as error:
             log.warning("a draft is no longer updated: %s", error, extra={"action": "draft.store"})
@@ -301,11 +305,15 @@ class Draft:
 
     async def _edit(self, number: int, piece: str) -> bool:
         chat, thread, message_id = self._new_item.chat_id, thread_of(self._new_item.payload), self._progress.ids[number]
+        began = asyncio.get_running_loop().time()
         result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece, thread_id=thread))
         if result.success:
             self._progress.shown[number] = piece
         elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
             del self._progress.ids[number:], self._progress.shown[number:]
+            self._floods = self._db.limits.stream_floods
+        elif not result.not_sent and asyncio.get_running_loop().time() - began > _LATE_SECONDS:
+            self._progress.late = min(number, number if self._progress.late is None else self._progress.late)
             self._floods = self._db.limits.stream_floods
         return result.success
 
@@ -357,7 +365,8 @@ class Draft:
         self._progress.noted = under_way
 
 
-_SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
+_SENTENCE_SECONDS = 2.0
+"""How long a first sentence that goes on is waited for. The phone shows as notification what is sent first."""
 
 
 class ChatStream:
@@ -493,9 +502,11 @@ class _Story:
         self._before: list[str] = []
         self._current: list[str] = []
         self._last_tool = ""
+        self._began: float | None = None
         self._ready = False
 
     def say(self, text: str) -> None:
+        self._began = self._began or time.monotonic()
         self._current.append(text)
 
     def again(self) -> None:
@@ -546,11 +557,12 @@ class _Story:
         return "\n\n".join(parts)
 
     def text(self) -> str:
-        """The text to show now; empty while it is too short."""
+        """The text to show now; empty while its first sentence goes on."""
         text = self.said()
-        if not self._ready:
-            enough = bool(self._before) or len(text) >= self._how.threshold or _SENTENCE.search(text) is not None
-            self._ready = bool(text) and enough
+        if not self._ready and text:
+            waited = self._began is not None and time.monotonic() - self._began > _SENTENCE_SECONDS
+            enough = waited and len(text) >= self._how.threshold
+            self._ready = bool(self._before) or enough or bool(whole_sentence("".join(self._current).lstrip()))
         return text if self._ready else ""
 
 

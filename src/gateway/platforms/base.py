@@ -58,7 +58,10 @@ Means = Literal["key", "edit", "lookup", "none"]
 ToolLines = Literal["off", "new", "all"]
 SHORT = 200
 """A text of at most this length is sent whole; of a longer one a platform with `edit` gets the first sentence first."""
-_SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
+_SENTENCE = re.compile(r"(?<!\b\w)\.(?=\s)(?!\s+[a-z])|[!?…؟](?=\s)|[。！？।۔]|\n")
+"""The end of a sentence or line. A dot behind one letter or before a small one belongs to a word, as in "z. B."."""
+_SAYS_NOTHING = 3
+"""So many letters and digits, such as "1." or "Dr.", are no sentence."""
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
 
@@ -215,10 +218,16 @@ def first_sentence(text: str) -> str:
     text = text.strip()
     if len(text) <= SHORT:
         return text
-    head = text[:SHORT]
-    if end := _SENTENCE.search(head):
-        return head[: end.end()].rstrip()
-    return f"{head[: SHORT - 1].rsplit(maxsplit=1)[0]}…"
+    return whole_sentence(text) or f"{text[: cut(text, 0, SHORT - 1)[0]].rstrip()}…"
+
+
+def whole_sentence(text: str) -> str:
+    """The first sentence or line of a text that may go on; empty while none of at most `SHORT` characters has ended."""
+    for end in _SENTENCE.finditer(text[:SHORT]):
+        first = text[: end.end()].rstrip()
+        if sum(map(str.isalnum, first)) > _SAYS_NOTHING:
+            return first
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +289,8 @@ class BasePlatformAdapter(ABC):
     """From the platform's descriptor; `registry.make` sets this and the next one."""
     tool_lines: ToolLines = "new"
     """Which tool calls a streaming answer shows, unless the configuration says otherwise."""
+    connect_pause: float = 300.0
+    """The longest pause, in seconds, before `connect` is tried again."""
     supports_edit: bool = False
     """`edit_message` works, so answers may stream."""
     edit_seconds: float = 1.0

@@ -1,7 +1,7 @@
 """Keeps the platforms connected, each on its own, so that one that is down does not affect the others.
 
-A platform that cannot be reached is tried again forever, with growing pauses up to five minutes. Its `Health` says when
-it was last reached and what is wrong now.
+A platform that cannot be reached is tried again forever, with growing pauses up to its adapter's `connect_pause`. Its
+`Health` says when it was last reached and what is wrong now.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hermes_config.errors import HermesError
 
 _log = logging.getLogger("hermes.gateway")
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-_CONNECT_SECONDS = 60.0
+FIRST_PAUSE = 1.0
+CONNECT_SECONDS = 60.0
 _DISCONNECT_SECONDS = 5.0
 
 
@@ -86,7 +86,7 @@ class Connections:
         attempt = 0
         while not await self._try(platform, adapter, again=attempt > 0):
             attempt += 1
-            pause = pause_after(attempt, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+            pause = pause_after(attempt, first=FIRST_PAUSE, longest=adapter.connect_pause)
             trouble = self._trouble[platform]
             self._trouble[platform] = replace(trouble, retry_at=time.time() + pause)
             await asyncio.sleep(pause)
@@ -95,12 +95,12 @@ class Connections:
 
     async def _try(self, platform: Platform, adapter: BasePlatformAdapter, *, again: bool) -> bool:
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 if await adapter.connect(is_reconnect=again):
                     return True
             problem = self._asked(platform, adapter).problem or "it did not connect"
         except TimeoutError:
-            problem = f"it did not answer within {_CONNECT_SECONDS:.0f} s"
+            problem = f"it did not answer within {CONNECT_SECONDS:.0f} s"
         except HermesError as error:
             problem = error.one_line()
         except Exception as error:  # noqa: BLE001 - boundary: an adapter

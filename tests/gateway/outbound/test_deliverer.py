@@ -275,6 +275,37 @@ def test_where_the_owner_wants_to_be_asked_it_is_unknown_until_somebody_says_so(
     run(story())
 
 
+def test_where_the_owner_wants_to_be_asked_each_unknown_attempt_is_told_even_if_the_telling_is_unknown(
+    services: Services, clock: Clock
+) -> None:
+    asking = replace(services, settings=copy(services.settings))
+    asking.settings.delivery = copy(services.settings.delivery)
+    asking.settings.delivery.on_unknown = "ask"
+
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [TIMED_OUT, TIMED_OUT]  # the answer, and the notice about it
+        async with delivering(asking, adapter) as deliverer:
+            item = await deliverer.say(new_item("a", "the answer"))
+            await settled(asking, item, "unknown")
+            await until(lambda: asking.db.outbox.find(f"notice:delivery:1:{item.id}"))
+            notice = asking.db.outbox.find(f"notice:delivery:1:{item.id}")
+            assert notice is not None
+            await put_off(asking, notice)
+            clock.advance(100)
+            deliverer.wake()
+            await settled(asking, notice, "sent")
+            assert adapter.chat()[-1].startswith(f"{REPEATED}\n\nMy answer may or may not have arrived")
+
+            adapter.script = [TIMED_OUT]
+            assert asking.db.outbox.retry(item.id)
+            deliverer.wake()
+            await until(lambda: asking.db.outbox.find(f"notice:delivery:2:{item.id}"))
+            assert "may or may not have arrived" in (await adapter.heard(5))[-1].text
+
+    run(story())
+
+
 class Helpful(PretendAdapter):
     """A platform that can be asked, or that takes a message with a key once."""
 
@@ -613,6 +644,40 @@ def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(services: Ser
             assert (await settled(services, cut)).state == (await settled(services, lost)).state == "sent"
         assert adapter.chat("42") == ["and the second one", "and a third"]
         assert adapter.chat("43") == [f"{REPEATED}\n\nand the second one", "and a third"]
+
+    run(story())
+
+
+def test_a_doubt_about_the_next_message_outlives_a_sender_that_died_at_an_edit(services: Services) -> None:
+    """The second message of a streamed answer got no answer; the process that completes the first one dies."""
+
+    async def story() -> None:
+        outbox = services.db.outbox
+        item = outbox.enqueue(replace(new_item("a", "the first line here\nand the second one"), sender=_dead_holder()))
+        draft = note(under_way=None, live=True, repeat=1)
+        transact(outbox.progress_in, item, platform_ids=["900"], draft=draft)
+        adapter = PretendAdapter(edits=True, limit=20)
+        adapter.messages.append(Shown("900", "42", "the first", versions=["the first"]))
+        async with delivering(services, adapter):
+            await settled(services, item)
+        assert adapter.chat() == ["the first line here", f"{REPEATED}\n\nand the second one"]
+
+    run(story())
+
+
+def test_nothing_is_in_hand_of_a_process_that_is_killed_before_its_platform_is_connected(services: Services) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        item = services.db.outbox.enqueue(new_item("a", "an answer"))
+        deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.02)
+        await deliverer.start(connecting=60)
+        await asyncio.sleep(0.2)
+        found = services.db.outbox.get(item.id)
+        assert found is not None and (found.state, found.attempts) == ("pending", 0)
+        deliverer.back(adapter.platform)
+        await settled(services, item)
+        await deliverer.drain(5)
+        assert adapter.chat() == ["an answer"]
 
     run(story())
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,29 @@ def test_the_message_grows_and_ends_as_exactly_the_stored_text(quick: Services) 
     run(story())
 
 
+@pytest.mark.parametrize("seconds", [60.0, 0.3])
+def test_what_is_sent_first_is_a_sentence_unless_that_takes_too_long(
+    quick: Services, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(streaming, "_SENTENCE_SECONDS", seconds)
+
+    async def story() -> None:
+        adapter = PretendAdapter(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            await speak(shown, "1. The ", "capital ", "of ", "Australia ", "is ", "Canberra, ", pause=0.05)
+            if seconds < 1:
+                await until(lambda: adapter.messages)  # nothing follows for a while
+            await speak(shown, "which was chosen as a compromise. ")
+            await until(lambda: adapter.messages)
+            await chat.end(work, shown, "Canberra.")
+        (message,) = adapter.messages
+        first = message.versions[0].removesuffix("▉").strip()
+        assert first.endswith("compromise." if seconds > 1 else "Canberra,")
+
+    run(story())
+
+
 def test_a_quick_answer_is_one_message_and_one_commit_less(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
@@ -253,6 +277,38 @@ def test_a_message_that_somebody_deleted_is_sent_anew_at_the_end(quick: Services
             await until(lambda: adapter.begun == 2)
             await chat.end(work, shown, "The answer.")
         assert adapter.chat() == ["The answer."]
+
+    run(story())
+
+
+def test_an_edit_that_comes_after_its_time_out_does_not_replace_the_answer(
+    quick: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_LATE_SECONDS", 0.2)
+
+    class Slow(PretendAdapter):
+        """The second edit is made after its sender has given up."""
+
+        edit = 0
+
+        async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> SendResult:
+            self.edit += 1
+            if self.edit != 2:
+                return await super().edit_message(chat_id, message_id, content, **more)
+            self.late = partial(super().edit_message, chat_id, message_id, content, **more)
+            await asyncio.sleep(0.3)
+            return TIMED_OUT
+
+    async def story() -> None:
+        adapter = Slow(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            await show(shown, adapter, *STORY[:2])
+            shown.delta(STORY[2])
+            await until(lambda: adapter.edit == 2)
+            await chat.end(work, shown, "".join(STORY).strip())
+            assert (await adapter.late()).error_kind == "not_found"
+        assert adapter.chat() == ["".join(STORY).strip()]
 
     run(story())
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.platforms.base import SHORT, first_sentence
 from gateway.platforms.splitting import split_blocks, split_plain, units
 
 pytestmark = pytest.mark.slow
@@ -95,3 +96,39 @@ def test_five_megabytes_are_cut_quickly_and_whole() -> None:
 
 def test_a_blank_text_has_no_pieces() -> None:
     assert split_plain(" \n ", 10) == [] and split_blocks("", 200) == []
+
+
+MORE = " More of it follows." * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("The answer is 42." + MORE, "The answer is 42."),
+        ("1. Do this.\n2. Do that." + MORE, "1. Do this."),
+        ("12. Do this." + MORE, "12. Do this."),
+        ("Take a tool, e.g. grep, and look." + MORE, "Take a tool, e.g. grep, and look."),
+        ("Nimm ein Werkzeug, z. B. Grep." + MORE, "Nimm ein Werkzeug, z. B. Grep."),
+        ("Dr. Smith agrees." + MORE, "Dr. Smith agrees."),
+        ("See https://example.com/a.b for version 3.11.2 of it." + MORE,
+         "See https://example.com/a.b for version 3.11.2 of it."),
+        ("\n\nA heading\n\nThe text." + MORE, "A heading"),
+        ("———\n\nThe text is here." + MORE, "———\n\nThe text is here."),
+        ("这是第一句话。这是第二句话。" * 30, "这是第一句话。"),
+        ("यह पहला वाक्य है। यह दूसरा है। " * 20, "यह पहला वाक्य है।"),
+        ("嗨 " + "没有标点" * 100, "嗨 " + "没有标点" * 49 + "没…"),
+        ("word " * 100, ("word " * 39 + "word…")),
+        ("Short. " * 5, ("Short. " * 5).strip()),
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_the_first_sentence_says_something(text: str, first: str) -> None:
+    assert first_sentence(text) == first
+
+
+@given(_WORDS | st.text(max_size=400))
+@settings(max_examples=300, deadline=None)
+def test_the_first_sentence_begins_the_text_and_is_short(text: str) -> None:
+    first = first_sentence(text)
+    assert len(first) <= SHORT and text.strip().startswith(first.removesuffix("…"))
+    assert first or not text.strip()

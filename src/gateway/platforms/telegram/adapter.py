@@ -54,6 +54,7 @@ class TelegramAdapter(BasePlatformAdapter):
     """The adapter of one Telegram bot."""
 
     MAX_MESSAGE_LENGTH = render.LIMIT
+    connect_pause = 15.0
     supports_edit = True
     edit_seconds = 1.2
     """Telegram takes about one message or edit a second in a chat."""
@@ -181,8 +182,9 @@ class TelegramAdapter(BasePlatformAdapter):
         line, number = self._line, query.get("id")
         if line is None or not isinstance(number, str):
             return
-        result = await self._call(
-            lambda: line.bot.answer_callback_query(number, text or None, read_timeout=_TOAST_SECONDS)
+        chat = str(updates.chat_of({"callback_query": query}))
+        result = await self._outside_pause(
+            chat, lambda: line.bot.answer_callback_query(number, text or None, read_timeout=_TOAST_SECONDS)
         )
         if not result.success:
             log.debug("a press was not answered: %s", result.error, extra={"action": "telegram.toast"})
@@ -292,11 +294,20 @@ class TelegramAdapter(BasePlatformAdapter):
             return errors.as_result(error, self.config.token or "", self.platform.value)
         return SendResult(success=True, message_id=None if answer is True else str(answer.message_id))
 
+    async def _outside_pause(self, chat_id: str, call: Callable[[], Awaitable[Any]]) -> SendResult:
+        """Send a request whose outcome the deliverer does not see, and not during a pause that Telegram asked for."""
+        if self.flood.left(chat_id):
+            return SendResult(success=False, error="Telegram asked for a pause", not_sent=True)
+        result = await self._call(call)
+        if result.error_kind == "rate_limited":
+            self.flood.refused(chat_id, result.retry_after)
+        return result
+
     async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:
         (chat, number), line = _address(chat_id, message_id), self._line
         if number is None or line is None:
             return False
-        return (await self._call(lambda: line.bot.delete_message(chat, number))).success
+        return (await self._outside_pause(chat_id, lambda: line.bot.delete_message(chat, number))).success
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         if self._line is None:
@@ -354,10 +365,12 @@ class TelegramAdapter(BasePlatformAdapter):
             return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
-        if self._line is None or not self.config.typing_indicator or self.flood.left(chat_id):
+        if self._line is None or not self.config.typing_indicator:
             return
         bot, thread = self._line.bot, _number(thread_id)
-        result = await self._call(lambda: bot.send_chat_action(chat_id, "typing", message_thread_id=thread))
+        result = await self._outside_pause(
+            chat_id, lambda: bot.send_chat_action(chat_id, "typing", message_thread_id=thread)
+        )
         if not result.success:
             log.debug("typing was not shown: %s", result.error, extra={"action": "telegram.typing"})
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from gateway.platforms.telegram import errors
+
 if TYPE_CHECKING:
     import ssl
 
@@ -140,7 +142,7 @@ def _whole_request() -> type[HTTPXRequest]:
             task = asyncio.create_task(super().do_request(*args, **options))
             self._begun.add(task)
             task.add_done_callback(self._over)
-            return await asyncio.shield(task)
+            return errors.answered(*await asyncio.shield(task))
 
         async def shutdown(self) -> None:
             for task in self._begun:

@@ -1,8 +1,9 @@
 """What Telegram's errors mean: for a piece that was sent, and for the operator.
 
 The one question that matters after a failed send is whether the message may be in the chat nevertheless. Telegram's
-own "no" (400, 403, 429) means that it does not. So does a connection that could not be made. Everything else, a
-time-out, a connection that broke, a 5xx of a proxy before Telegram, leaves the question open.
+own "no" (any 4xx) means that it does not. So does a connection that could not be made, and a 3xx or 4xx page of a proxy
+before Telegram, which is tried again because it says nothing about the chat. Everything else, a time-out, a connection
+that broke, any 5xx, leaves the question open.
 
 The token is part of every address, so it is removed from every error text that leaves this module.
 """
@@ -10,6 +11,8 @@ The token is part of every address, so it is removed from every error text that 
 from __future__ import annotations
 
 import datetime
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import ErrorKind, SendResult
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     from gateway.platforms.telegram.client import BotClient
 
 HOST = "api.telegram.org"
+_PAUSE = 5
+"""Seconds to wait after a refusal that names no time."""
+_NO = re.compile(rb'\s*\{\s*"ok"\s*:\s*false\b')
+_KNOWN = (400, 401, 403, 404, 409, 429)
+"""The refusals that python-telegram-bot knows."""
 _NOT_MODIFIED = "message is not modified"
 _BAD_HTML = "can't parse entities"
 # Beginnings of Telegram's descriptions, in lower case as its library may have changed their first letter.
@@ -42,6 +50,37 @@ _MEANINGS: tuple[tuple[str, ErrorKind], ...] = (
     ("chat_write_forbidden", "forbidden"),
     ("need administrator rights", "forbidden"),
 )
+
+
+class NotTelegram(Exception):
+    """Something before Telegram refused the request."""
+
+
+def answered(code: int, payload: bytes) -> tuple[int, bytes]:
+    """An answer as python-telegram-bot expects it, which takes every other refusal for a connection that broke, and the
+    page of a proxy for what Telegram says. Raises for those."""
+    from telegram import error as kinds
+
+    if code >= 500 or (code < 300 and _NO.match(payload) is None):
+        return code, payload
+    try:
+        body = json.loads(payload)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or "ok" not in body:
+        if code == 413:
+            raise kinds.BadRequest("Request Entity Too Large")
+        if code == 429:
+            raise kinds.RetryAfter(_PAUSE)
+        text = f"HTTP {code}, which is no answer of Telegram's"
+        raise kinds.NetworkError(text) from NotTelegram(text)
+    if isinstance(body.get("error_code"), int):
+        code = body["error_code"]
+    if code == 429 and not (body.get("parameters") or {}).get("retry_after"):
+        raise kinds.RetryAfter(_PAUSE)
+    if 400 <= code < 500 and code not in _KNOWN:
+        raise kinds.BadRequest(str(body.get("description") or code))
+    return code, payload
 
 
 def refused(name: str) -> str:
@@ -74,7 +113,8 @@ def was_written(error: BaseException) -> bool:
     """Whether any of the request may have reached Telegram: False when no connection could be had at all."""
     import httpx
 
-    return not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    never = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError
+    return not isinstance(error.__cause__, never)
 
 
 def retry_after(error: Any) -> float:
@@ -102,6 +142,8 @@ def as_result(error: TelegramError, token: str, name: str) -> SendResult:
             return _no("transient", refused(name), retryable=True)
         case kinds.Conflict():
             return _no("transient", text, retryable=True)
+        case kinds.NetworkError() if isinstance(error.__cause__, NotTelegram):
+            return _no("unknown", text, retryable=True, retry_after=_PAUSE)
         case kinds.NetworkError() if not was_written(error):
             return _no("transient", "no connection to Telegram could be made", retryable=True)
         case kinds.TimedOut():

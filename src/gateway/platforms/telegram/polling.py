@@ -12,7 +12,8 @@ after a week without updates, and would forget everything below an offset that i
 A message was sent after the moment when Telegram had nothing more for us, whatever the clock of this machine says about
 its date: so a clock that is hours ahead makes no message old.
 
-Only a refused token ends the polling. When the network is down, the next try comes after a pause of up to 15 seconds.
+Only a refused token ends the polling. After any other error the next try comes within 15 seconds, also when Telegram
+asks for a longer pause: a person may want to stop something, and asking sends nothing to any chat.
 When another program polls with the same token, the error says so, and polling goes on when that program has stopped.
 """
 
@@ -180,7 +181,7 @@ class Poller:
             problem = WEBHOOK.format(self._name) if "webhook" in said.lower() else CONFLICT
             pause = CONFLICT_PAUSE * random.uniform(0.8, 1.2)
         elif isinstance(error, RetryAfter):
-            problem, pause = "Telegram asks for a pause", errors.retry_after(error)
+            problem, pause = "Telegram asks for a pause", min(errors.retry_after(error), LONGEST_PAUSE)
         else:
             problem, pause = errors.unreachable(error, self._line), self._pause()
         self.health = Health(last_contact=self.health.last_contact, problem=problem, retry_at=time.time() + pause)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse, Response
+from telegram.error import NetworkError
 
 from gateway.config import Platform, PlatformConfig
+from gateway.outbound import send_item
+from gateway.outbound.send_item import judge
 from gateway.platforms import registry
 from gateway.platforms.base import Answer, Button, CannotFetch, Outgoing, OutgoingFile
 from gateway.platforms.telegram import buttons
 from gateway.platforms.telegram.adapter import TelegramAdapter
+from gateway.platforms.telegram.client import BotClient
+from gateway.platforms.telegram.errors import as_result
 from hermes_testing.telegram.faults import STRICT, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -135,6 +142,77 @@ def test_a_lost_answer_is_never_called_a_failure(
             assert bool(ada.replies()) is arrived
             broke = "the connection to Telegram broke before it answered"
             assert fault.kind == "error" or result.error == broke, "hermes outbox list shows it to people"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 407, 408, 451])
+def test_a_page_of_a_proxy_is_a_refusal_that_says_nothing_about_the_chat(
+    telegram: FakeTelegram, connected: Connected, status: int
+) -> None:
+    async def run() -> None:
+        said = telegram.person("ada").say("hi")
+        async with connected() as (adapter, _):
+            telegram.faults(Fault("error", method="sendMessage", times=1, status=status))
+            result = await adapter.send(str(said.chat), Outgoing(text="hello"))
+            assert result.error == f"HTTP {status}, which is no answer of Telegram's"
+            assert judge(result, repeatable=False).state == "later"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "state"),
+    [
+        (200, {"ok": False, "error_code": 403, "description": "Forbidden: bot was blocked by the user"}, "failed"),
+        (200, {"ok": False, "error_code": 429, "description": "Too Many Requests"}, "later"),
+        (200, {"ok": False, "error_code": 500, "description": "Internal Server Error"}, "unknown"),
+        (429, {"ok": False, "error_code": 429, "description": "Too Many Requests"}, "later"),
+        (429, None, "later"),
+        (413, {"ok": False, "error_code": 413, "description": "Request Entity Too Large"}, "failed"),
+        (413, None, "failed"),
+        (418, {"ok": False, "error_code": 418, "description": "I'm a teapot"}, "failed"),
+        (500, {"ok": False, "error_code": 500, "description": "Internal Server Error"}, "unknown"),
+        (503, None, "unknown"),
+        (200, None, "unknown"),
+    ],
+)
+def test_every_4xx_is_a_refusal_and_every_5xx_leaves_it_open(
+    telegram: FakeTelegram, connected: Connected, monkeypatch: pytest.MonkeyPatch, code: int, answer: Any, state: str
+) -> None:
+    """`None` is the page of a proxy; a server of one's own may put its refusal into a 200."""
+
+    async def run() -> None:
+        said = telegram.person("ada").say("hi")
+        async with connected() as (adapter, _):
+            page = Response("<html>") if answer is None else JSONResponse(answer)
+            page.status_code = code
+            monkeypatch.setattr("hermes_testing.telegram.server._broken", lambda status: page)
+            telegram.faults(Fault("error", method="sendMessage", times=1))
+            assert judge(await adapter.send(str(said.chat), Outgoing(text="hello")), repeatable=False).state == state
+
+    asyncio.run(run())
+
+
+def test_a_proxy_that_makes_no_connection_has_passed_on_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        proxy = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        line = await BotClient.open("1:a", {"base_url": "https://telegram.invalid/bot"})
+        try:
+            with pytest.raises(NetworkError) as caught:
+                await line.bot.send_message(1, "hello")
+        finally:
+            await line.close()
+            server.close()
+        assert as_result(caught.value, "1:a", "telegram").not_sent
 
     asyncio.run(run())
 
@@ -291,6 +369,36 @@ def test_typing_is_shown(telegram: FakeTelegram, connected: Connected) -> None:
             await adapter.send_typing(str(said.chat))
             assert ada.typing()
             await adapter.send_typing("987654")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("refused", ["sendChatAction", "deleteMessage", "answerCallbackQuery"])
+def test_a_pause_that_telegram_asked_for_holds_for_everything_in_the_chat(
+    telegram: FakeTelegram, connected: Connected, refused: str
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = str(ada.say("hi").chat)
+        async with connected() as (adapter, _):
+            answer = Answer(kind="approval", id="ask_0123456789ab", choice="once")
+            buttons = ((Button(label="Once", answer=answer),),)
+            assert (await adapter.send(chat, Outgoing(text="Run it?", buttons=buttons))).success
+
+            async def everything() -> None:
+                await adapter.send_typing(chat)
+                await adapter.delete_message(chat, "4711")
+                ada.press("Once")
+                await telegram.wait_async(lambda: telegram.facts()["pending"] == 0, "the press is taken")
+                await send_item.request(adapter, chat, partial(adapter.send, chat, Outgoing(text="more")), seconds=5)
+
+            telegram.faults(Fault("flood", method=refused, times=1, seconds=60))
+            await everything()
+            await telegram.wait_async(lambda: adapter.flood.left(chat) > 55, "the pause")
+            before = len(telegram.journal())
+            await everything()
+            await asyncio.sleep(0.1)
+            assert {call.method for call in telegram.journal(after=before)} <= {"getUpdates"}
 
     asyncio.run(run())
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from gateway.platforms import connections
 from gateway.platforms.base import CursorMove, MessageEvent, Outgoing, Receipt
 from gateway.platforms.telegram import polling
 from gateway.platforms.telegram.errors import refused
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
-from .conftest import Inbox
+from .conftest import Inbox, made
 
 pytestmark = pytest.mark.slow
 
@@ -294,6 +295,24 @@ def test_the_network_goes_and_comes_back(telegram: FakeTelegram, connected: Conn
     asyncio.run(run())
 
 
+def test_a_gateway_that_starts_without_a_network_tries_again_within_15_seconds(
+    telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "FIRST_PAUSE", 100.0)
+    adapter = made(telegram)
+    telegram.stop()
+
+    async def run() -> None:
+        keeper = connections.Connections({adapter.platform: adapter})
+        keeper.start()
+        await telegram.wait_async(lambda: keeper.health()["telegram"].retry_at is not None, "the first try")
+        again = keeper.health()["telegram"].retry_at
+        await keeper.stop()
+        assert again is not None and again - time.time() <= 15
+
+    asyncio.run(run())
+
+
 def test_a_refused_token_is_said_and_not_tried_again(telegram: FakeTelegram, connected: Connected) -> None:
     from gateway.config import Platform, PlatformConfig
     from gateway.platforms import registry
@@ -312,6 +331,34 @@ def test_a_refused_token_is_said_and_not_tried_again(telegram: FakeTelegram, con
             asked = len(telegram.journal())
             await asyncio.sleep(0.3)
             assert len(telegram.journal()) == asked
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_page_of_a_proxy_is_no_refused_token(telegram: FakeTelegram, connected: Connected, status: int) -> None:
+    async def run() -> None:
+        async with connected() as (adapter, inbox):
+            telegram.faults(Fault("error", method="getUpdates", times=1, status=status))
+            telegram.person("ada").say("first")  # the poll that is open takes this one, and the next one fails
+            telegram.person("ada").say("still there?")
+            await telegram.wait_async(lambda: inbox.texts == ["first", "still there?"], "the messages")
+            await telegram.wait_async(lambda: telegram.fault_rules.fired == [1], "the page")
+            await telegram.wait_async(lambda: adapter.health().problem == "", "polling goes on")
+
+    asyncio.run(run())
+
+
+def test_a_long_pause_that_telegram_asks_for_does_not_make_the_bot_deaf(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        async with connected() as (_, inbox):
+            telegram.faults(Fault("flood", method="getUpdates", times=1, seconds=3_600))
+            telegram.person("ada").say("first")
+            telegram.person("ada").say("/stop")
+            await telegram.wait_async(lambda: inbox.texts == ["first", "/stop"], "the messages")
+            await telegram.wait_async(lambda: telegram.fault_rules.fired == [1], "the pause")
 
     asyncio.run(run())
 
