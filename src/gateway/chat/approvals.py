@@ -302,6 +302,9 @@ class ChatApprover:
             _log.warning("an answer to a question was refused", extra=extra)
             own = asked.requester_id == sender.person.id
             return f"You cannot allow this yourself: {refusal}." if own else unknown
+        turn = await asyncio.to_thread(db.turns.get, asked.turn_id)
+        if turn is not None and turn.state == "waiting":
+            await self._lanes.may_continue(turn)  # closes the question if the turn never can
         done = await asyncio.to_thread(
             db.approvals.decide, asked.id, verdict, approver_id=sender.person.id, reason=reason, uses=uses, until=until
         )

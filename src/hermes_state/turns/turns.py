@@ -203,7 +203,8 @@ class Turns(StorePart):
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
 
     def answered(self) -> tuple[TurnId, ...]:
-        """The waiting turns whose question is no longer open. One indexed read of few rows."""
+        """The waiting turns whose question is no longer open, or whose segment has ended (a compression, a reset). One
+        indexed read of few rows."""
         return tuple(TurnId(row[0]) for row in self._rows(Q.answered))
 
     def end_waiting(self, turn_id: TurnId, *, reason: str) -> bool:

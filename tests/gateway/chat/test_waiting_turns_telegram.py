@@ -17,7 +17,6 @@ from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.scripted.steps import Step, text_of
 from hermes_testing.telegram.client import FakePerson, SeenMessage
-from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -31,7 +30,7 @@ def scenario(*steps: Step, seconds: float = 0, home: Path | None = None, found: 
     made = call("use_tool", {"name": "terminal", "arguments": arguments}) if found else call("terminal", arguments)
     first = say(calls=[made])
     config = {"auto_title": False, "approvals": {"timeout": 1}}
-    return Scenario(FakeTelegram(flood=OFF), ScriptedModel(first, *steps), config=config, home=home)
+    return Scenario(FakeTelegram(), ScriptedModel(first, *steps), config=config, home=home)
 
 
 def put_down(scene: Scenario, ada: FakePerson) -> SeenMessage:
