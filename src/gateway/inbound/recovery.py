@@ -94,6 +94,8 @@ class Recovery:
             if source is not None:
                 said, account = f"I did not continue the waiting task: {why}.", rows[-1].account if rows else ""
                 await self.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+        if may and turn.reason != SET_ASIDE:
+            self._commands.question_answered(turn.reason or "")
         return may
 
     def _look_at_waiting(self, turn: Turn) -> tuple[bool, str, bool]:

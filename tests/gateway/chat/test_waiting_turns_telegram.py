@@ -147,6 +147,19 @@ def test_words_that_are_no_answer_keep_their_place() -> None:
         assert [text.rpartition("\n")[2] for text in said[-2:]] == ["ok", "go on"]
 
 
+def test_it_is_cancelled_from_a_shell_and_the_card_says_so() -> None:
+    with scenario() as scene:
+        ada = scene.owner("ada")
+        card = put_down(scene, ada)
+        with closing(SessionDB(scene.home / "state.db")) as db:
+            (turn,) = db.turns.waiting()
+        assert "its question is closed" in scene.hermes("turns", "cancel", turn.id)
+        scene.wait(lambda: "cancelled with hermes turns cancel" in ada.chat_text(), "the card says why")
+        assert question(scene, card).state == "revoked" and ran(scene) == 0
+        with closing(SessionDB(scene.home / "state.db")) as db:
+            assert not db.turns.waiting()
+
+
 def test_a_call_that_was_cut_off_after_the_answer_is_not_run_again_and_both_are_told() -> None:
     with scenario(say("I had better look."), seconds=30) as scene:
         ada = scene.owner("ada")
