@@ -267,11 +267,10 @@ class Recovery:
         The turn of `/compress` has no message, and recovery ends it in silence.
         """
         db = self._services.db
-        turns = [one for one in db.turns.running() if one.route == command.route]
         return any(
-            any(row.get("turn_id") == one.id for row in db.get_messages(db.get_compression_tip(one.session_id)))
-            for one in turns
-            if one.started_at >= command.received_at and not db.inbox.of_turn(one.id)
+            bool(db.turn_rows(db.get_compression_tip(one.session_id), one.id))
+            for one in db.turns.of_trace(command.trace_id)
+            if one.state == "running" and not db.inbox.of_turn(one.id)
         )
 
     async def drop_old_command(self, row: InboxRow) -> None:
