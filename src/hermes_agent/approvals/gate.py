@@ -280,7 +280,8 @@ class CommandGate:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
         if self.answers:
-            await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason="what was approved has changed since")
+            reason = "what was approved has changed since"
+            await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason=reason)
             return _denial(call.why, _CHANGED)
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
