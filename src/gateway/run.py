@@ -9,6 +9,7 @@ looked up on their modules at each call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -44,8 +45,8 @@ _log = logging.getLogger("hermes.gateway")
 
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
-_LAST_DELIVERY_SECONDS = 2.0
-"""Time for deliveries when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
+_LAST_SECONDS = 3.0
+"""What turns leave of `gateway.drain_seconds`: two thirds for deliveries, a third for hooks."""
 _RESET = "Session reset: this is a new conversation. /resume brings others back."
 
 
@@ -175,16 +176,20 @@ class GatewayRunner:
 
     async def _wind_down(self) -> None:
         active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
-        parts = self._parts
+        parts, for_hooks = self._parts, None
         if parts is not None:
             bound = self._restart_drain_timeout
-            last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # for deliveries, when turns use up their share
+            last = min(_LAST_SECONDS, bound / 4)
             until = time.monotonic() + bound
             await parts.lanes.drain(bound - last)
             await periodic_tasks.leave_children()
-            await parts.deliverer.drain(max(last, until - time.monotonic()))
+            await parts.deliverer.drain(max(last * 2 / 3, until - time.monotonic() - last / 3))
+            for_hooks = max(last / 3, until - time.monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(for_hooks):
+                for agent in active:
+                    await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
         for agent in active:
-            await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
             self._cleanup_agent_resources(agent)
         if parts is not None:
             await parts.connections.stop()

@@ -473,7 +473,8 @@ class AIAgent(Callbacks):
             try:
                 journal = await Journal.open(
                     setup.db, self._known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
-                    route=route, lane=lane, claim=claim, left_open=self._is_abandoned,
+                    route=route, lane=lane, claim=claim, trace_id="" if request is None else request.trace_id,
+                    left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
                 if self._transcript is None or route is not None:

@@ -14,6 +14,7 @@ from gateway.inbound import lanes
 from gateway.inbound.lanes import Lanes
 from gateway.outbound.deliverer import Deliverer
 from hermes_state import SessionDB
+from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 
@@ -62,6 +63,31 @@ def test_what_follows_deliveries_has_what_they_left_of_the_time(
 
     asyncio.run(go())
     assert given[0] == 100.0 and given[1] <= 99.96
+
+
+def test_hooks_that_hang_have_what_is_left_of_the_time(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(always(say("Never ", "seen.", hold=hold))) as model, plugin_home(home) as plugged:
+            plugged.add(
+                "slow",
+                """
+                import time
+                def register(ctx):
+                    ctx.register_hook("on_session_finalize", lambda **facts: time.sleep(60))
+            """,
+            )
+            plugged.load("slow")
+            here = PretendGateway(db, home, model, gateway={"drain_seconds": 2})
+            await here.start()
+            await here.chat.say("think for long")
+            await here.until(lambda: hold.is_reached)
+            began = time.monotonic()
+            await here.runner.stop()
+            assert time.monotonic() - began < 4, "the hook alone would have five seconds"
+            hold.release()
+
+    asyncio.run(go())
 
 
 def test_a_chat_with_running_work_is_told_of_the_stop_and_of_the_return(

@@ -96,6 +96,8 @@ class ChatApprover:
         self._cards: dict[str, _Card] = {}
         self._expired: Recent[Chat, float] = Recent(_KEPT)
         """When a question last expired in a chat."""
+        self._closed: Recent[str, str] = Recent(_KEPT)
+        """What the cards of waiting turns' questions say since they were closed."""
         self._not_answers: Recent[int, None] = Recent(_KEPT)
         """Rows that look like an answer and are none."""
 
@@ -233,7 +235,9 @@ class ChatApprover:
     def closed(self, question_id: str, outcome: str = "") -> None:
         """Show in the messages of a waiting turn's question that it is closed. `outcome`: if its row does not say."""
         self._cards.pop(question_id, None)
-        self._lanes.background(self._rewrite(question_id, outcome))
+        if self._closed.get(question_id) != outcome:
+            self._closed[question_id] = outcome
+            self._lanes.background(self._rewrite(question_id, outcome))
 
     async def _rewrite(self, question_id: str, outcome: str) -> None:
         """As `_settle`, but from the store alone: another process may have sent the card."""
@@ -302,6 +306,9 @@ class ChatApprover:
             _log.warning("an answer to a question was refused", extra=extra)
             own = asked.requester_id == sender.person.id
             return f"You cannot allow this yourself: {refusal}." if own else unknown
+        turn = await asyncio.to_thread(db.turns.get, asked.turn_id)
+        if turn is not None and turn.state == "waiting":
+            await self._lanes.may_continue(turn)  # closes the question if the turn never can
         done = await asyncio.to_thread(
             db.approvals.decide, asked.id, verdict, approver_id=sender.person.id, reason=reason, uses=uses, until=until
         )

@@ -225,4 +225,4 @@ class ChatCommandContext:
         raise UsageError(f"{role}s cannot choose the model {brief(wanted, 40)} here", hint=f"Choose one of: {names}.")
 
     def _running(self, content: Any) -> RunningTurn:
-        return RunningTurn(self.route, self.source, self.person.id, content=content)
+        return RunningTurn(self.route, self.source, self.person.id, content=content, trace_id=self.row.trace_id)

@@ -350,6 +350,10 @@ class ChatCommands:
         """Set the lanes and agents that commands act on; called once, before anything runs."""
         self.lanes, self.agents = lanes, agents
 
+    def question_answered(self, question_id: str) -> None:
+        """Show on its card how a waiting turn's question was answered, perhaps in another process."""
+        self.questions.approver.closed(question_id)
+
     def question_closed(self, question_id: str, reason: str) -> None:
         """Show on its card that a waiting turn's question is no longer needed."""
         self.questions.approver.closed(question_id, f"no longer needed: {reason}")

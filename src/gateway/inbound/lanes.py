@@ -419,12 +419,17 @@ class Lanes:
         for turn in found:
             assert turn.route is not None
             lane = self._lane_of(turn.route)
-            if turn.id not in {one.id for one in lane.left} and lane.turn is None:
+            free = lane.turn is None or (turn.state == "waiting" and lane.turn.left != turn.id)
+            if free and turn.id not in {one.id for one in lane.left}:
                 lane.left.append(turn)
                 new += 1
             self._kick(lane)
             self._forget(lane)
         return new
+
+    async def may_continue(self, turn: Turn) -> bool:
+        """Whether a waiting turn can continue now; one that never can is ended, and its card says why."""
+        return await self._backlog.may_continue(turn)
 
     async def close_waiting(self, conversation_id: ConversationId, reason: str) -> int:
         """Cancel the turns of a conversation that wait for an answer; returns how many."""

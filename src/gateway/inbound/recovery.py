@@ -18,7 +18,10 @@ from gateway.inbound.stored_message import event_of, is_stale, source_of
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from hermes_agent import process_identity
+from hermes_agent.turn.recovery import waiting_call
+from hermes_agent.turn.tool_calls import NO_STEP
 from hermes_state.errors import TurnOver
+from hermes_state.ids import SessionId
 from hermes_state.storage.writer import queued
 from hermes_state.turns.jobs import CUT_OFF, is_lane
 from hermes_state.turns.turns import SET_ASIDE
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Tell
     from gateway.services import Services
     from hermes_state.ids import SessionKey
+    from hermes_state.turns.approvals import Approval
     from hermes_state.turns.inbox import InboxRow, Outcome
     from hermes_state.turns.outbox import NewOutboxItem
     from hermes_state.turns.turns import Turn
@@ -73,40 +77,67 @@ class Recovery:
         return sorted(found, key=lambda turn: turn.attempt)
 
     async def answered(self) -> list[Turn]:
-        """Waiting turns whose question was answered; turns whose question was closed without an answer are ended.
+        """Waiting turns whose question was answered, to be continued on this machine."""
+        waiting = await asyncio.to_thread(self._services.db.turns.waiting)
+        return [turn for turn in waiting if turn.reason != SET_ASIDE and await self.may_continue(turn)]
+
+    async def may_continue(self, turn: Turn) -> bool:
+        """Whether a waiting turn can continue now. One that never can is ended, and the card of its question says why.
 
         A turn continues on the machine that asked, where its workspace is.
         """
-        found, closed = await asyncio.to_thread(self._answered)
-        for turn in closed:
-            self._commands.question_closed(turn.reason or "", "nobody answered in time")
-        return found
+        may, why, told = await asyncio.to_thread(self._look_at_waiting, turn)
+        if why and turn.reason != SET_ASIDE:
+            self._commands.question_closed(turn.reason or "", why)
+        if why and told:
+            source, rows = await self.source_and_rows(turn)
+            if source is not None:
+                said, account = f"I did not continue the waiting task: {why}.", rows[-1].account if rows else ""
+                await self.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+        if may and turn.reason != SET_ASIDE:
+            self._commands.question_answered(turn.reason or "")
+        return may
 
-    def _answered(self) -> tuple[list[Turn], list[Turn]]:
+    def _look_at_waiting(self, turn: Turn) -> tuple[bool, str, bool]:
+        """(whether it may continue, why it was ended just now, whether its chat expects that it continues)"""
         db = self._services.db
-        found: list[Turn] = []
-        closed: list[Turn] = []
-        for turn in db.turns.waiting():
-            if turn.reason == SET_ASIDE:
-                continue
-            question = db.approvals.get(turn.reason or "")
-            if question is None or question.state == "revoked":
-                db.turns.end_waiting(turn.id, reason="its question was closed")
-            elif question.state == "lapsed" or (question.state == "pending" and question.expires_at <= db.clock()):
-                if db.turns.end_waiting(turn.id, reason="nobody answered its question"):
-                    db.approvals.revoke(question.id, reason="nobody answered in time")
-                    closed.append(turn)
-            elif question.state != "pending" and question.call.get("machine") in (None, process_identity.machine()):
-                found.append(turn)
-        return found, closed
+        now = db.turns.get(turn.id)
+        if now is None or now.state != "waiting":
+            return False, "", False
+        question = None if now.reason == SET_ASIDE else db.approvals.get(now.reason or "")
+        why = self._never_continues(now, question)
+        if why:
+            if not db.turns.end_waiting(now.id, reason=why):
+                return False, "", False
+            if question is not None:
+                db.approvals.revoke(question.id, reason=why)
+            return False, why, question is None or question.scope is not None
+        if question is None:
+            return True, "", False
+        here = question.call.get("machine") in (None, process_identity.machine())
+        return question.state != "pending" and here, "", False
 
-    def moved_on(self, turn: Turn) -> bool:
-        """End a waiting turn whose route now leads to another conversation; True if so. Blocks."""
-        db = self._services.db
-        now = None if turn.route is None else self._services.store.peek_session_id(turn.route)
-        if now is not None and db.get_conversation_root(now) == turn.conversation_id:
-            return False
-        return db.turns.end_waiting(turn.id, reason="its chat has moved on to another conversation")
+    def _never_continues(self, turn: Turn, question: Approval | None) -> str:
+        """Why a waiting turn can never continue; empty if it may."""
+        db, asks = self._services.db, turn.reason != SET_ASIDE
+        if asks and question is None:
+            return "its question was deleted"
+        if question is not None and question.state == "revoked":
+            return question.reason or "its question was closed"
+        if question is not None and (
+            question.state == "lapsed" or (question.state == "pending" and question.expires_at <= db.clock())
+        ):
+            return "nobody answered its question"
+        tip = SessionId(db.get_compression_tip(turn.session_id))
+        if not is_lane(turn.route):
+            here = None if turn.route is None else self._services.store.peek_session_id(turn.route)
+            if here is None or db.get_conversation_root(here) != turn.conversation_id:
+                return "this chat is now in another conversation"
+            if asks and ((session := db.get_session(tip)) is None or session["ended_at"] is not None):
+                return "the conversation has ended"
+        if question is not None and waiting_call(db, tip, turn.id, question) is None:
+            return NO_STEP
+        return ""
 
     async def source_and_rows(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
         """The chat of a turn, and its rows. A turn from a command has no rows: its route names the chat."""
@@ -143,8 +174,17 @@ class Recovery:
         found = await asyncio.to_thread(self._services.db.turns.waiting)
         return [turn for turn in found if turn.route == route and turn.reason == SET_ASIDE]
 
+    async def show_closed(self, turn: Turn) -> None:
+        """If a question was closed when its turn continued (what was approved has changed), say so on its card."""
+        question = await asyncio.to_thread(self._services.db.approvals.get, turn.reason or "")
+        if question is not None and question.state == "revoked":
+            self._commands.question_closed(question.id, question.reason or "")
+
     async def forgo(self, turn: Turn, reason: str = GONE, *, reply: NewOutboxItem | None = None) -> bool:
-        """Cancel a dead process's turn; False when another process has recovered it."""
+        """Cancel a dead process's turn, or one that waited; False when another process has recovered it."""
+        if turn.state == "waiting":
+            await asyncio.to_thread(self._services.db.approvals.revoke, turn.reason or "", reason=reason)
+            return await asyncio.to_thread(self._services.db.turns.end_waiting, turn.id, reason=reason)
         cancel = partial(self._services.db.turns.cancel, reason=reason, reply=reply)
         return await asyncio.to_thread(self._under_lease, turn, cancel)
 
@@ -227,11 +267,10 @@ class Recovery:
         The turn of `/compress` has no message, and recovery ends it in silence.
         """
         db = self._services.db
-        turns = [one for one in db.turns.running() if one.route == command.route]
         return any(
-            any(row.get("turn_id") == one.id for row in db.get_messages(db.get_compression_tip(one.session_id)))
-            for one in turns
-            if one.started_at >= command.received_at and not db.inbox.of_turn(one.id)
+            bool(db.turn_rows(db.get_compression_tip(one.session_id), one.id))
+            for one in db.turns.of_trace(command.trace_id)
+            if one.state == "running" and not db.inbox.of_turn(one.id)
         )
 
     async def drop_old_command(self, row: InboxRow) -> None:

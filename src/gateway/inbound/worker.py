@@ -26,7 +26,6 @@ from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
 from hermes_state.storage.writer import look, queued
-from hermes_state.turns.jobs import is_lane
 from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
@@ -201,10 +200,8 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        account, in_chat = rows[-1].account if rows else "", not is_lane(turn.route)
-        if turn.state == "waiting" and in_chat and await asyncio.to_thread(self._backlog.moved_on, turn):
-            said = "I did not continue the waiting task: this chat is now in another conversation."
-            await self._lanes.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+        account = rows[-1].account if rows else ""
+        if turn.state == "waiting" and not await self._backlog.may_continue(turn):
             return
         if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=account)
@@ -216,22 +213,28 @@ class LaneWorker:
             async with self._apart(turn):
                 await self._resume(running, turn)
         lane.take_back_steered()
+        if turn.state == "waiting":
+            await self._backlog.show_closed(turn)
 
     async def _resume(self, running: RunningTurn, turn: Turn) -> None:
         """Run the turn to its end if possible; `Lanes.recover` finds a turn that is still open. A turn that was stopped
-        before it continued is ended here, or it would be found again."""
+        before it continued, or whose author lost access, is ended here, or it would be found again."""
+        why = "stopped before it continued"
         while not running.stopped:
             try:
                 await self._attempt(running, lambda: self._turns.resume(running, turn))
                 return
             except Stopped:
                 break
+            except ShutOut:
+                why = "its author lost access before it continued"
+                break
             except Exception as error:  # noqa: BLE001 - the error boundary of a lane
                 if not await self._try_again(error, running):
                     if turn.id in self.waited_for and not isinstance(error, StateError):
                         await self._backlog.forgo(turn, "it could not be recovered; its chat was told")
                     return
-        await self._backlog.forgo(turn, "stopped before it continued")
+        await self._backlog.forgo(turn, why)
 
     # -- errors of a turn ----------------------------------------------------------------------------------
 

@@ -231,7 +231,7 @@ class TurnRunner:
             count = None if state is None else state.message_count
         # The policy is read for each turn, so a role that was taken away ends with the next one.
         policy = await self._services.policy.fresh()
-        row = running.rows[-1] if running.rows else None
+        row = next(reversed(running.rows or running.left_rows), None)
         if (
             row is not None
             and not is_from_terminal(row)

@@ -84,6 +84,8 @@ class RunningTurn:
     rows: tuple[InboxRow, ...] = ()
     content: Any = None
     """For a turn that a command asked for, which has no rows."""
+    trace_id: str = ""
+    """That command's trace."""
     own: Mapping[str, Any] = field(default_factory=dict)
     """For a turn of Hermes's own row, what the row is (`stored_message.is_own`); `agent`: its model, tools, budget."""
     held: bool = False
@@ -232,8 +234,8 @@ def turn_request(
             one.began(work)
 
     return TurnRequest(
-        route=route, claim=tuple(row.id for row in running.rows), make_reply=make_reply, began=began,
-        recovered=recovered, person_id=running.person_id, role=running.role,
+        route=route, claim=tuple(row.id for row in running.rows), trace_id=running.trace_id, make_reply=make_reply,
+        began=began, recovered=recovered, person_id=running.person_id, role=running.role,
         questions_stay_open=running.source.platform is not Platform.API_SERVER,
         unsent=running.source.platform is Platform.LOCAL,
         identity=lambda work: _identity(work, running.source_for(work), route, held=running.held),

@@ -146,22 +146,12 @@ class CommandGate:
     """The questions for which the turn waits; all calls of the turn share the list."""
     person_wait: PersonWait = field(default_factory=PersonWait)
     """Measures the time that a person takes to answer."""
-    answered: bool = False
-    """Whether the call's question was answered while the turn waited, so that it is not asked again."""
+    answers: str = ""
+    """The question that was answered while the turn waited: its answer permits this call, which is not asked again."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """This gate, bound to one tool call."""
         return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
-
-    async def was_waiting(self, mark: str) -> bool:
-        """Whether a call that a lost process had begun was still waiting for permission, so that it did nothing.
-
-        A call asks for everything before it acts, and its question is marked as used before that. After an approval for
-        more than once the answer is unknown, because another question's grants may have served the call.
-        """
-        rows = await asyncio.to_thread(self.db.approvals.of_turn, self.turn_id)
-        own = [row for row in rows if mark and row.call.get("mark") == mark]
-        return bool(own) and all(row.state != "used" and row.scope in (None, "once") for row in own)
 
     # -- the decision ----------------------------------------------------------------------------------------
 
@@ -289,7 +279,9 @@ class CommandGate:
     async def _permit_by_answer(self, call: _Call) -> GateDecision:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
-        if self.answered:
+        if self.answers:
+            reason = "what was approved has changed since"
+            await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason=reason)
             return _denial(call.why, _CHANGED)
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")

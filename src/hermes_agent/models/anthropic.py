@@ -14,6 +14,7 @@ the endpoint's options.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,21 @@ def _step_blocks(step: normalise.MessageStep) -> list[dict[str, Any]]:
             return ordered
     words = [_block(text)] if text else []
     return [*thinking, *words, *calls] if words or calls else [*thinking, _block(normalise.NO_REPLY)]
+
+
+def without_earlier_thinking(content: bytes) -> bytes:
+    """A request without the thinking blocks before the person's last message; those of the running turn are needed."""
+    body = json.loads(content)
+    messages = body["messages"]
+    said = [at for at, one in enumerate(messages) if one["role"] == "user" and not _holds_results(one)]
+    for one in messages[: said[-1] if said else 0]:
+        kept = [block for block in one["content"] if block["type"] not in ("thinking", "redacted_thinking")]
+        one["content"] = kept or [_block(normalise.NO_REPLY)]
+    return normalise.encode(body)
+
+
+def _holds_results(message: Mapping[str, Any]) -> bool:
+    return any(block["type"] == "tool_result" for block in message["content"])
 
 
 def _in_order(

@@ -174,6 +174,12 @@ class ModelError(HermesError):
     def retryable(self) -> bool:
         return self.kind in self.RETRYABLE
 
+    @property
+    def refuses_thinking(self) -> bool:
+        """Whether the server refused the signature of a thinking block, which another host may have made."""
+        said = self.what.lower()
+        return self.kind == "bad_request" and "thinking" in said and "signature" in said
+
 
 class AnswerLength(NamedTuple):
     field: str

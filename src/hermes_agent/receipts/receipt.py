@@ -230,22 +230,25 @@ def _tools(
 ) -> Iterator[dict[str, Any]]:
     """The tool calls: name, argument, outcome, whether it left the sandbox, who allowed it, and how long it took."""
     waited = {str(row["content"]) for row in rows if row["role"] == "user"}
-    marks = {effect.call_id: effect for effect in db.effects.of_turn(turn.id)}
+    marks, before = {effect.call_id: effect for effect in db.effects.of_turn(turn.id)}, 0.0
     for call, key, content in made_calls(rows):
         question = next((one for one in asked if one.call.get("mark", key) == key and _is_about(one, call)), None)
         told = {columns.note(_argument(call)), question and columns.note(str(question.call.get("text")))}
         mark = marks.get(key)
-        left = next((one for one in exits if one.text in told and _is_during(one, mark)), None)
         result = None if content is None else text_of(content)
         if question is not None:  # a call that waited has its result in a row of its own
             result = next((one for one in waited if question.id in one), result)
+        outcome = _outcome(call.name, result, mark, question, ended=turn.ended_at is not None)
+        here = (one for one in exits if one.text in told and _is_during(one, mark, before))
+        left = None if outcome == "not run" else next(here, None)
+        before = before if mark is None or mark.finished_at is None else mark.finished_at
         took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
         allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
         # Whether it ran without a sandbox: an MCP server has a sandbox of its own, or runs elsewhere.
         outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no sandbox"))
         yield {
             "name": call.name, "summary": _argument(call),
-            "outcome": _outcome(call.name, result, mark, question, ended=turn.ended_at is not None),
+            "outcome": outcome,
             "outside": outside, "allowed_by": allowed, "seconds": took,
         }  # fmt: skip
 
@@ -254,9 +257,10 @@ def _is_about(question: Approval, call: ToolCall) -> bool:
     return bool(question.call.get("call_id") == call.id)
 
 
-def _is_during(left: LoggedExit, mark: Effect | None) -> bool:
-    """Whether a call left the sandbox while this call ran: the same command may run inside it, too."""
-    return mark is None or (mark.started_at <= left.at and (mark.finished_at is None or left.at <= mark.finished_at))
+def _is_during(left: LoggedExit, mark: Effect | None, before: float) -> bool:
+    """Whether it was this call that left the sandbox: the same command may run inside it, too. It is logged just before
+    the call's mark, and after the end of the call `before`."""
+    return mark is None or (before <= left.at and (mark.finished_at is None or left.at <= mark.finished_at))
 
 
 def _argument(call: ToolCall) -> str:

@@ -2,7 +2,7 @@
 
 A tool's schema is data and is never computed at request time. A handler that only blocks (on the store, on files) is a
 plain function and runs in a thread; any other is a coroutine function. A handler does not decide about permission:
-before it executes or changes something it asks `ctx.gate`, and the turn marks the call as started and finished.
+before it executes or changes something it asks `ctx.gate`, and the turn marks the call as begun and finished.
 """
 
 from __future__ import annotations
@@ -99,6 +99,10 @@ Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """(question, choices) → the person's answer; None if nobody can be asked."""
 
 
+async def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
     """The folders and variables against which a path is judged, for a tool's call or a mentioned file."""
@@ -138,6 +142,8 @@ class ToolContext(FileContext):
     """The tools that the conversation has now, by name."""
     delegation: Callable[[], Delegation] | None = None
     """Makes the call's child conversations."""
+    begin: Callable[[], Awaitable[None]] = _nothing
+    """Marks that the call acts from now on: if the process is lost after it, nobody knows what the call did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,9 @@ class Tool:
     handler: Handler
     changes: bool = True
     """False for a tool that only reads; its calls may be repeated after a crash."""
+    begins: bool = False
+    """True for a tool that asks for permission before it acts: its handler calls `ctx.begin` in between. For the other
+    tools the call begins with the handler."""
     repeatable: bool = False
     """True for a tool that changes something and whose calls may be repeated nevertheless: it finds what it did."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})

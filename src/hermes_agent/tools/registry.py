@@ -273,10 +273,11 @@ def _guarded(plugin: str, tool: Tool) -> Tool:
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
         if refused := await _refused(tool, args, ctx, plugin=tool.source if tool.place else plugin):
             return refused
+        await ctx.begin()
         return _from_outside(tool.name, await tool.run(args, ctx))
 
     return replace(
-        tool, handler=call, targets=(), roles=_STAFF, source=tool.source or f"plug-in {plugin}",
+        tool, handler=call, begins=True, targets=(), roles=_STAFF, source=tool.source or f"plug-in {plugin}",
         available=lambda config: _checked(tool.name, tool.available, config),
         on_platform=lambda platform: _checked(tool.name, tool.on_platform, platform),
         summary=lambda args: str(_asked(tool.name, "", tool.summary, args)),
@@ -325,6 +326,8 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
         args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
         if tool.targets and (refused := await _refused(tool, args, ctx)):
             return refused
+        if not tool.begins:
+            await ctx.begin()
         outcome = await _run_bounded(tool, args, ctx)
         return output.fit(_as_result(outcome), tool=tool, ctx=ctx)
     except arguments.BadArguments as error:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,8 @@ class ModelSteps:
         self._shown: list[str] = []
         """The part of the current answer that was already shown."""
         self._retries = 0
+        self._less_thinking = False
+        """Whether requests leave out the thinking of earlier turns, because the server refused its signature."""
         self._sent: _Sent | None = None
         self.spent = Spent(person_id=turn.setup.person_id, counted=turn.setup.budget.configured)
 
@@ -149,13 +152,9 @@ class ModelSteps:
             await until_stopped(self._turn.permit_call(endpoint, why), self._stop)
         began = time.time()
         await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
-        attempts = retried(
-            lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries, on_retry=self._report_retry,
-            bounds=self._setup.config.limits,
-        )  # fmt: skip
         self._retries, self._sent = 0, None
         try:
-            reply = await until_stopped(attempts, self._stop)
+            reply = await until_stopped(self._attempts(endpoint, body), self._stop)
         except Interrupted:
             self._record(endpoint, body, began, "interrupted")
             raise Interrupted("".join(self._shown)) from None
@@ -172,6 +171,24 @@ class ModelSteps:
         )  # fmt: skip
         return reply
 
+    async def _attempts(self, endpoint: Endpoint, body: Body) -> Reply:
+        """Attempts as the error allows. If the signature of earlier thinking is refused, they leave it out."""
+
+        def attempts() -> Awaitable[Reply]:
+            return retried(
+                lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries,
+                on_retry=self._report_retry, bounds=self._setup.config.limits,
+            )  # fmt: skip
+
+        try:
+            return await attempts()
+        except ModelError as error:
+            if self._less_thinking or endpoint.wire != "anthropic" or not error.refuses_thinking:
+                raise
+            self._log_failure(error, "; asking again without the thinking of earlier turns")
+            self._less_thinking = True
+            return await attempts()
+
     async def _attempt(self, endpoint: Endpoint, body: Body) -> Reply:
         """One request with its own budget reservation. Cancelling it closes the connection."""
         budget = self._setup.budget
@@ -182,7 +199,12 @@ class ModelSteps:
         longest = reservation.longest
         content = body.content if longest is None else body.ended(wire_for(endpoint).ending(endpoint, longest))
         self._shown.clear()
-        self._sent = _Sent(self._transcript.watch.hash_of(content), content[len(body.content) - body.ending :])
+        ending = content[len(body.content) - body.ending :]
+        if self._less_thinking and endpoint.wire == "anthropic":
+            from hermes_agent.models import anthropic  # most turns never need it here
+
+            content = anthropic.without_earlier_thinking(content)
+        self._sent = _Sent(self._transcript.watch.hash_of(content), ending)
         calling = call(endpoint, content, self._show_delta, bounds=self._setup.config.limits)
         reply, cost = await budget.paid(reservation, calling)
         self._sent.cost = cost

@@ -20,6 +20,7 @@ from hermes_state.errors import StaleFence, TurnOver
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.ids import SessionId, TurnId
     from hermes_state.people.usage import Used
     from hermes_state.turns.approvals import Approval
     from hermes_state.turns.journal import Journal
@@ -36,6 +37,8 @@ class PendingCalls:
     calls: tuple[ToolCall, ...] = ()
     first: int = 0
     """The index of the first call without a result."""
+    begun: frozenset[int] = frozenset()
+    """The indexes of calls that had begun to act."""
 
 
 async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
@@ -56,7 +59,9 @@ def _pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
             made = tuple(messages.calls_of(message))
             # A compression in between gives the step a new row, but the mark keeps the old row's id.
             mark = effects[-1].call_id.partition(":")[0] if effects else str(message["id"])
-            return PendingCalls(mark, made, answered) if answered < len(made) else PendingCalls()
+            marks = {effect.call_id for effect in effects}
+            begun = frozenset(place for place in range(len(made)) if f"{mark}:{place}" in marks)
+            return PendingCalls(mark, made, answered, begun) if answered < len(made) else PendingCalls()
         else:
             break
     return PendingCalls()
@@ -84,14 +89,21 @@ def _waited(db: SessionDB, journal: Journal) -> WaitedCall | None:
     question = None if question_id is None else db.approvals.get(question_id)
     if question is None:
         return None
+    call = waiting_call(db, journal.session_id, journal.turn_id, question)
+    spent = question.state == "used" and question.scope == "once"  # the process was lost just before the mark
+    return WaitedCall(question, call, spent or f"run:{question_id}" in marks)
+
+
+def waiting_call(db: SessionDB, session_id: SessionId, turn_id: TurnId, question: Approval) -> ToolCall | None:
+    """The call that a question is about; None if its step is no longer part of the conversation. Blocks."""
     made = [
         call
-        for message in db.get_messages(journal.session_id)
-        if message.get("turn_id") == journal.turn_id and message.get("tool_calls")
+        for message in db.turn_rows(session_id, turn_id)
+        if message["active"] and message.get("tool_calls")
         for call in messages.calls_of(message)
         if call.id == question.call.get("call_id")
     ]
-    return WaitedCall(question, made[-1] if made else None, f"run:{question_id}" in marks)
+    return made[-1] if made else None
 
 
 async def close(
@@ -125,10 +137,9 @@ async def _results(db: SessionDB, journal: Journal) -> list[dict[str, Any]]:
         return []  # the rows cannot be read; the turn is closed nevertheless
     if left is None:
         return []
-    started = {effect.call_id for effect in await asyncio.to_thread(db.effects.open_effects, journal.turn_id)}
     return [
         tool_calls.result_row(
-            left.calls[place], tool_calls.LOST if f"{left.mark}:{place}" in started else tool_calls.NOT_RUN, db.clock()
+            left.calls[place], tool_calls.LOST if place in left.begun else tool_calls.NOT_RUN, db.clock()
         )
         for place in range(left.first, len(left.calls))
     ]

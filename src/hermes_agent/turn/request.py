@@ -38,6 +38,8 @@ class TurnRequest:
     """The ids of inbox rows; the turn is opened only if all of them are still queued."""
     lane: SessionKey | None = None
     """The route of those rows, for a terminal's turn, which has no route itself."""
+    trace_id: str = ""
+    """The trace of the command that asked for this turn, which has no rows."""
     make_reply: MakeReply
     began: Callable[[Work], None] = lambda work: None
     """Called when this turn, or one that was left open, has its row."""

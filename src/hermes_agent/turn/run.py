@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 from hermes_agent import context, hooks, messages
@@ -196,7 +196,7 @@ async def _answer(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCal
 async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
     empty, bad, same, before = 0, 0, 0, ""
     if pending is not None and pending.calls:
-        await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
+        await _run_calls(turn, pending.mark, pending.calls, first=pending.first, begun=pending.begun)
         if turn.waits_for:
             return await _wait(turn, 0)
     for step in range(1, turn.setup.max_steps + 1):
@@ -246,9 +246,11 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
     return row_id
 
 
-async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> list[str]:
+async def _run_calls(
+    turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0, begun: Container[int] = ()
+) -> list[str]:
     """Run a step's calls and return their results. Messages added meanwhile follow them in a row of their own."""
-    rows = await tool_calls.run_all(turn, step, made, first=first)
+    rows = await tool_calls.run_all(turn, step, made, first=first, begun=begun)
     turn.transcript.append(rows, [row["id"] for row in rows])
     results = [str(row["content"]) for row in rows]
     # A stopped turn asks the model nothing more: what was added stays queued, for the next turn or for /stop to drop.

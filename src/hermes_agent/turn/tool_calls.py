@@ -1,10 +1,10 @@
 """The tool calls of one model step: ask the hooks, mark the call as started, run it, store its result.
 
-Calls run in the order in which the model made them. A call that changes something is marked as started before it runs
-and as finished together with its result, so that after a crash in between its outcome is reported as unknown and the
-call is never repeated. The mark's name is the row of the model's step and the call's index in it, so a call has the
-same name after a restart, whatever id the provider gave it. A call that still waited for a person's answer had not
-begun; it keeps waiting.
+Calls run in the order in which the model made them. A call that changes something is marked as begun once it is
+permitted and before it acts, and as finished together with its result, so that after a crash in between its outcome is
+reported as unknown and the call is never repeated. The mark's name is the row of the model's step and the call's index
+in it, so a call has the same name after a restart, whatever id the provider gave it. A call that still waited for a
+person's answer had not begun; it keeps waiting.
 
 A call made through `use_tool` comes here as a call of the tool it names (`messages.inner_call`), so hooks, permissions,
 marks and people see that tool. Only the stored step, which the model reads again, names `use_tool`.
@@ -17,7 +17,7 @@ import base64
 import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,27 +25,31 @@ from hermes_agent import context, hooks
 from hermes_agent.messages import FIND_TOOL, arguments_of
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, PersonWait, ToolContext, ToolResult
 from hermes_state.conversations import origins
 
 if TYPE_CHECKING:
     from hermes_agent.delegation import Delegation
     from hermes_agent.turn.state import TurnRun
     from hermes_state.turns.approvals import Approval
-    from hermes_state.turns.effects import Effect
 
 LOST = (
     "The process was lost while this call was running; its outcome is unknown. It was not repeated. "
     "Check what it did before you decide to do it again."
 )
+NO_STEP = "the step that asked for it is no longer part of this conversation"
 INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
 AFTER_LOST = "Not run: the outcome of a call before it is unknown. See what it did, then decide what is still to do."
 BEHIND = "Not run: a call before it waits for permission. Make it again when that one has its result, if it is needed."
 
 
-async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
-    """Run the calls from index `first` on; return the stored result rows, in order. `step`: the row of the calls."""
+async def run_all(
+    turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0, begun: Container[int] = ()
+) -> list[dict[str, Any]]:
+    """Run the calls from index `first` on; return the stored result rows, in order. `step`: the row of the calls.
+    `begun`: indexes of calls during which a process was lost.
+    """
     rows: list[dict[str, Any]] = []
     for place in range(first, len(calls)):
         call, why = calls[place], ""
@@ -56,7 +60,8 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
         elif turn.waits_for:
             why = BEHIND
         not_run = ToolResult(why, is_error=True)
-        rows.append(await (_store(turn, call, not_run, mark=None) if why else _run(turn, f"{step}:{place}", call)))
+        run = _store(turn, call, not_run) if why else _run(turn, f"{step}:{place}", call, lost=place in begun)
+        rows.append(await run)
     return rows
 
 
@@ -68,7 +73,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
     """
     name, result = call.name if call is not None else "call", ToolResult()
     if call is None:
-        said = "It was not run: the step that asked for it is no longer a part of this conversation."
+        said = f"It was not run: {NO_STEP}."
     elif begun:
         said = LOST
         turn.model.notify(f"The process was lost while {name} ran, which you had approved; its outcome is unknown.")
@@ -76,16 +81,17 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         why = " ".join((question.reason or "").split())
         said = f"It was not run: the person said no{f' ({why})' if why else ''}. Do not work around it."
     else:
-        await turn.journal.call_started(f"run:{question.id}", tool=name)
         turn.agent.tell("tool_start_callback", call.id, name, arguments_of(call))
-        tool = turn.tools.get(name)
+        tool, beginning = turn.tools.get(name), _Beginning(turn, f"run:{question.id}", name)
         if tool is None:
             result = registry.unknown_tool(name, turn.tools)
         else:
-            result = await registry.run_call(
-                tool, call.arguments, _context(turn, call.id, f"run:{question.id}", answered=True)
-            )
-        said = f"The person gave permission, and it ran. Its result:\n{result.content}"
+            ctx = _context(turn, call.id, f"run:{question.id}", beginning, answers=question.id)
+            result = await registry.run_call(tool, call.arguments, ctx)
+        how = "and it ran. Its result" if beginning.done else "but it was not run"
+        said = f"The person gave permission, {how}:\n{result.content}"
+        if not beginning.done:
+            turn.model.notify(f"{name} was not run, although you had approved it.")
         turn.agent.tell("tool_complete_callback", call.id, name, arguments_of(call), result.content)
     text = f"[About the call {name} that waited for permission ({question.id}):]\n{said}"
     row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock(), **_whose(turn, result)}
@@ -93,7 +99,20 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
     return {**row, "id": stored}
 
 
-async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
+class _Beginning:
+    """The mark that a call has begun to act, set at most once."""
+
+    def __init__(self, turn: TurnRun, mark: str, tool: str) -> None:
+        self._turn, self._mark, self._tool = turn, mark, tool
+        self.done = False
+
+    async def __call__(self) -> None:
+        if not self.done:
+            await self._turn.journal.call_started(self._mark, tool=self._tool)
+            self.done = True
+
+
+async def _run(turn: TurnRun, mark: str, call: ToolCall, *, lost: bool = False) -> dict[str, Any]:
     seeks = call.name == FIND_TOOL or (call.name.startswith("mcp__") and call.name not in turn.tools)
     if seeks and (servers := registry.mcp_servers()) is not None:
         await servers.until_listed(turn.stop)
@@ -102,20 +121,19 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
     tell("tool_start_callback", call.id, call.name, arguments)
     tell("tool_progress_callback", "tool.started", call.name, shown, arguments)
-    began = time.monotonic()
-    marked = unknown = False
-    veto = await _veto(turn, call)
-    if veto is not None:
-        result, status = ToolResult(veto, is_error=True), "blocked"
-    elif tool is not None and tool.changes and (lost := await _mark_started(turn, mark, call, tool)) is not None:
+    began, beginning = time.monotonic(), _Beginning(turn, mark, call.name)
+    unknown = lost and not (tool is not None and tool.repeatable)
+    if unknown:
         result, status = ToolResult(await _what_is_known(turn, call), is_error=True), "error"
-        marked = unknown = lost.outcome_unknown
+    elif (veto := await _veto(turn, call)) is not None:
+        result, status = ToolResult(veto, is_error=True), "blocked"
     else:
-        marked = tool is not None and tool.changes
         result = (
             registry.unknown_tool(call.name, turn.tools)
             if tool is None
-            else await registry.run_call(tool, call.arguments, _context(turn, call.id, mark))
+            else await registry.run_call(
+                tool, call.arguments, _context(turn, call.id, mark, beginning if tool.changes else None)
+            )
         )
         status = "error" if result.is_error else "ok"
     took = time.monotonic() - began
@@ -128,7 +146,7 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts))
     if replaced is not None:
         result = replace(result, content=replaced)
-    row = await _store(turn, call, result, mark=mark if marked else None, unknown=unknown)
+    row = await _store(turn, call, result, mark=mark if lost or beginning.done else None, unknown=unknown)
     tell("tool_complete_callback", call.id, call.name, arguments, result.content)
     tell(
         "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
@@ -160,19 +178,12 @@ async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _mark_started(turn: TurnRun, mark: str, call: ToolCall, tool: Tool) -> Effect | None:
-    """Mark the call as started; return its earlier mark if it began in a lost process and cannot be repeated."""
-    started = await turn.journal.call_started(mark, tool=call.name)
-    if started.new or (started.effect.outcome_unknown and (tool.repeatable or await turn.gate.was_waiting(mark))):
-        return None
-    return started.effect
-
-
-def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) -> ToolContext:
-    """The store, folders, permission gate and environment for one call."""
+def _context(turn: TurnRun, call_id: str, mark: str, beginning: _Beginning | None, *, answers: str = "") -> ToolContext:
+    """The store, folders, permission gate and environment for one call. `answers`: the question whose answer permits
+    it."""
     setup, journal = turn.setup, turn.journal
     waited = PersonWait()
-    gate = replace(turn.gate.for_call(call_id, mark=mark), answered=answered, person_wait=waited)
+    gate = replace(turn.gate.for_call(call_id, mark=mark), answers=answers, person_wait=waited)
     return ToolContext(
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
@@ -184,7 +195,7 @@ def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) 
             home=setup.home,
         ),
         stop=turn.stop, config=setup.config, agent=turn.agent.notes, person_wait=waited, tools=turn.tools,
-        delegation=functools.partial(_delegation, turn, mark),
+        delegation=functools.partial(_delegation, turn, mark), **({} if beginning is None else {"begin": beginning}),
     )  # fmt: skip
 
 
@@ -195,7 +206,7 @@ def _delegation(turn: TurnRun, mark: str) -> Delegation:
 
 
 async def _store(
-    turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None, unknown: bool = False
+    turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None = None, unknown: bool = False
 ) -> dict[str, Any]:
     content = result.content if not result.images else _with_images(result)
     row = {**result_row(call, content, turn.setup.db.clock()), **_whose(turn, result)}

@@ -19,7 +19,7 @@ from hermes_config.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.errors import TurnOver
 from hermes_state.ids import TurnId
-from hermes_state.turns.turns import Turn
+from hermes_state.turns.turns import SET_ASIDE, Turn
 
 STATES = ("running", "waiting", "done", "failed", "cancelled", "given_up")
 _REASON = "cancelled with hermes turns cancel"
@@ -97,8 +97,15 @@ def _by(holder: str | None) -> str:
 
 def _cancel(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     turn = _find(db, args.id)
-    holder = holder_of(db, turn)
-    if holder is None:
+    holder = None if turn.state == "waiting" else holder_of(db, turn)
+    if turn.state == "waiting" and turn.reason != SET_ASIDE:
+        # A gateway that runs, or the next one, ends the turn and shows on the question's card why.
+        db.approvals.revoke(turn.reason or "", reason=_REASON)
+        done, said = "asked", "no longer waits: its question is closed."
+    elif turn.state == "waiting":
+        db.turns.end_waiting(turn.id, reason=_REASON)
+        done, said = "closed", "is closed; /catchup does not continue it."
+    elif holder is None:
         _close(db, turn)
         done, said = "closed", "is closed, because its process died. Its unfinished work is dropped."
     elif db.turns.ask_to_stop(turn.id, reason=_REASON):
@@ -110,14 +117,14 @@ def _cancel(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 def _find(db: SessionDB, wanted: str) -> Turn:
     exact = db.turns.get(TurnId(wanted)) if wanted else None
-    running = db.turns.list(state="running", limit=10_000) if wanted and not exact else []
+    running = [*db.turns.running(), *db.turns.waiting()] if wanted and not exact else []
     fits = [exact] if exact else [turn for turn in running if str(turn.id).startswith(wanted)]
     if len(fits) > 1:
         raise UsageError(f"{len(fits)} running turns begin with {wanted!r:.80}", hint="Give more of the id.")
     if not fits:
         raise NoSuchTurn(f"no running turn begins with {wanted!r:.80}")
     turn = fits[0]
-    if turn.state != "running":
+    if turn.state not in ("running", "waiting"):
         raise UsageError(f"turn {turn.id} has already ended ({turn.state})")
     return turn
 

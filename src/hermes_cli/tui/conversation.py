@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,7 @@ PAGE = 60
 """Messages per page."""
 _NEXT_SECONDS = 3.0
 """A waiting message that no turn takes within this time joined the turn before."""
+_EARLY = 100
 _LOOK_SECONDS = 1.0
 _OWN_SECONDS = 2.0
 """Changes that the store reports within this time after a command of this window are its own."""
@@ -63,6 +65,8 @@ class Conversation:
         self._filled = 0
         """How often the screen was filled."""
         self._fetching = False
+        self._early: deque[Event] = deque(maxlen=_EARLY)
+        """Events of a conversation that is being opened come right behind the server's answer, before it is shown."""
         self._turn = TurnView(transcript)
         self.unsent = Unsent(waiting, editor.give_back)
         self._greeted = False
@@ -158,6 +162,10 @@ class Conversation:
         if inflight.get("assistant"):
             self._turn.more(str(inflight["assistant"]))
         self._inform(info)
+        early, self._early = self._early, deque(maxlen=_EARLY)
+        for event in early:
+            if event.get("session_id") == self.sid:
+                self.heard(event)
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         """Fill the screen with the last page of stored messages."""
@@ -284,6 +292,7 @@ class Conversation:
         kind, sid = str(event.get("type")), event.get("session_id")
         payload: Mapping[str, Any] = event.get("payload") or {}
         if sid and sid != self.sid:
+            self._early.append(event)
             return
         handler = self._handlers.get(kind)
         if handler is not None:

@@ -33,7 +33,8 @@ ORDER BY started_at, id
 
 -- name: answered
 -- Of the few turns that wait; the reason of such a turn is the id of its question.
-SELECT t.id FROM turns t JOIN approvals a ON a.id = t.reason WHERE t.state = 'waiting' AND a.state <> 'pending'
+SELECT t.id FROM turns t JOIN approvals a ON a.id = t.reason JOIN sessions s ON s.id = t.session_id
+WHERE t.state = 'waiting' AND (a.state <> 'pending' OR s.ended_at IS NOT NULL)
 
 -- name: note
 UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?

@@ -99,6 +99,7 @@ class Journal:
         route: SessionKey | None = None,
         lane: SessionKey | None = None,
         claim: int | Sequence[int] = 0,
+        trace_id: str = "",
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """Open a new turn on the newest segment, with the user's row; None while somebody else holds the lease.
@@ -112,7 +113,7 @@ class Journal:
         def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
             work = Turns(store).begin_in(
                 conn, conversation_id=lease.conversation_id, session_id=segment, fence=lease.fence, route=route,
-                lane=lane, claim=claim,
+                lane=lane, claim=claim, trace_id=trace_id,
             )  # fmt: skip
             if work is None or user is None:
                 return None if work is None else (lease, work, segment, None)

@@ -116,12 +116,14 @@ class Turns(StorePart):
         lane: SessionKey | None = None,
         claim: int | Sequence[int] = 0,
         turn_id: TurnId | None = None,
+        trace_id: str = "",
     ) -> Work | None:
         """Begin a new turn, in a transaction that has just taken or checked the lease.
 
         `claim`: how many of the route's oldest queued rows it takes (None is returned when none waits), or exactly
         which rows; `NotQueued` when one of them is no longer queued. `lane`: the route of the rows, for a terminal's
-        turn, which has no route itself. Such rows end with the turn like others, but get no outbox item.
+        turn, which has no route itself. Such rows end with the turn like others, but get no outbox item. `trace_id`:
+        that of the command that asked for the turn.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
@@ -137,7 +139,7 @@ class Turns(StorePart):
                 if missing := len(claim) - len(taken):
                     raise NotQueued(f"of {len(claim)} messages {missing} are not waiting any more")
         now = self._store.clock()
-        trace = taken[0].trace_id if taken else new_trace_id()
+        trace = taken[0].trace_id if taken else trace_id or new_trace_id()
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         self._event(conn, turn, new, "turn.begun", inbox=[row.id for row in taken], fence=fence)
@@ -203,7 +205,8 @@ class Turns(StorePart):
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
 
     def answered(self) -> tuple[TurnId, ...]:
-        """The waiting turns whose question is no longer open. One indexed read of few rows."""
+        """The waiting turns whose question is no longer open, or whose segment has ended (a compression, a reset). One
+        indexed read of few rows."""
         return tuple(TurnId(row[0]) for row in self._rows(Q.answered))
 
     def end_waiting(self, turn_id: TurnId, *, reason: str) -> bool:

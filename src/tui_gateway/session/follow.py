@@ -262,8 +262,7 @@ class Follower:
 
     def _source_of(self, turn: Turn) -> str:
         """Where a prompt without a row was written: at a terminal, or with a command in a chat."""
-        newest = () if turn.route is None else self._db.inbox.list(route=turn.route, limit=1)
-        return next((one.platform for one in newest if not _is_typed(one)), "tui")
+        return next((one.platform for one in self._db.inbox.of_trace(turn.trace_id) if not _is_typed(one)), "tui")
 
     def _prompt_of(self, turn: Turn) -> dict[str, Any] | None:
         """The prompt of a turn, but not the summary that a compression wrote."""

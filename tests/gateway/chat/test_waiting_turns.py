@@ -12,7 +12,7 @@ from tests.support.gateways import PretendGateway
 from gateway.platforms.base import Answer
 from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter, Shown
-from hermes_testing.scripted.model import ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -185,6 +185,125 @@ def test_commands_close_it_and_the_card_says_why(db: SessionDB, home: Path, comm
                 await here.until(lambda: any("too late" in text for text in here.chat.chat(OWNER)))
                 await here.quiet()
             assert (folder / "old").exists() and not db.turns.waiting() and len(model.requests) == 1
+
+    asyncio.run(go())
+
+
+def test_it_continues_as_soon_as_the_turn_that_runs_has_ended(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with steps(say("Once ", "upon a time.", hold=hold), say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                card = await put_down(here, db)
+                await here.chat.say("tell me a story", OWNER)
+                await hold.reached()
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: "allowed, this once" in card.text)
+                assert (folder / "old").exists()
+                hold.release()
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER), seconds=5)
+                await here.quiet()
+            assert (folder / "log.txt").read_text() == "gone\n"
+
+    asyncio.run(go())
+
+
+def test_a_reset_closes_it_and_the_card_says_why(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with steps(say("Hello.")) as model:
+            async with gateway(db, home, model, session_reset={"mode": "idle", "idle_minutes": 60}) as here:
+                folder = workspace(here)
+                card = await put_down(here, db)
+                db.clock.advance(2 * 3_600)  # type: ignore[attr-defined]
+                await here.chat.say("hello", OWNER)
+                await here.until(lambda: "Hello." in here.chat.chat(OWNER))
+                await here.until(lambda: "this chat is now in another conversation" in card.text)
+                await here.quiet()
+            assert (folder / "old").exists() and not db.turns.waiting() and not db.approvals.pending()
+
+    asyncio.run(go())
+
+
+def test_compressing_its_step_closes_it_and_the_card_says_why(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        stories = [say(f"Story {number}. {'word ' * 1_500}") for number in range(6)]
+        asks = say(calls=[call("terminal", {"command": COMMAND})])
+        with ScriptedModel(*stories[:3], asks, *stories[3:], say("A summary.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                for number in range(6):
+                    if number == 3:
+                        card = await put_down(here, db)
+                    await here.chat.say(f"story {number}", OWNER)
+                    await here.until(lambda n=number: any(f"Story {n}." in one for one in here.chat.chat(OWNER)))
+                await here.chat.say("/compress", OWNER)
+                await here.until(lambda: "no longer part of this conversation" in card.text)
+                await here.quiet()
+            assert (folder / "old").exists() and not db.turns.waiting() and not db.approvals.pending()
+
+    asyncio.run(go())
+
+
+def test_an_answer_after_the_chat_went_elsewhere_comes_too_late_and_the_card_says_why(
+    db: SessionDB, home: Path
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hello."), say(calls=[call("terminal", {"command": COMMAND})])) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                await here.chat.say("hello", OWNER)
+                await here.until(lambda: "Hello." in here.chat.chat(OWNER))
+                card = await put_down(here, db)
+                await here.chat.say("/branch", OWNER)
+                await here.until(lambda: any("This is a copy now" in text for text in here.chat.chat(OWNER)))
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: any("too late" in text for text in here.chat.chat(OWNER)))
+                await here.until(lambda: "this chat is now in another conversation" in card.text)
+                await here.quiet()
+            assert (folder / "old").exists() and not db.turns.waiting()
+
+    asyncio.run(go())
+
+
+def test_a_file_that_has_changed_since_is_not_written_and_the_card_says_why(db: SessionDB, home: Path) -> None:
+    target = home.parent / "notes.txt"
+
+    async def go() -> None:
+        writes = call("write_file", {"path": str(target), "content": "new"})
+        with ScriptedModel(say(calls=[writes]), say("Not written.")) as model:
+            async with gateway(db, home, model) as here:
+                card = await put_down(here, db)
+                target.write_text("somebody else's", encoding="utf-8")
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: any(text.startswith("Not written.") for text in here.chat.chat(OWNER)))
+                await here.until(lambda: "what was approved has changed since" in card.text)
+                assert any("not run, although you had approved it" in text for text in here.chat.chat(OWNER))
+                await here.quiet()
+            assert "gave permission, but it was not run" in model.requests[1].json["messages"][-1]["content"]
+            assert target.read_text(encoding="utf-8") == "somebody else's"
+
+    asyncio.run(go())
+
+
+def test_a_turn_of_somebody_who_lost_access_does_not_continue(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        admin = {"gateway": {"owners": [f"telegram:{OWNER}"], "admins": ["telegram:7"]}}
+        with ScriptedModel(say("Hello."), say(calls=[call("terminal", {"command": COMMAND})])) as model:
+            async with gateway(db, home, model, **admin) as here:
+                folder = workspace(here)
+                await here.chat.say("hello", OWNER)
+                await here.until(lambda: "Hello." in here.chat.chat(OWNER))
+                await here.chat.say("tidy up", "7")
+                await here.until(db.turns.waiting)
+                await here.quiet()
+                card, chat = next(one for one in here.chat.messages if one.buttons), here.chat
+            platforms = {"telegram": {"enabled": True, "token": "1:pretend", "allowed_users": ["8"]}}
+            async with gateway(db, home, model, adapter=chat, platforms=platforms) as here:
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: "its author lost access" in card.text)
+                await here.quiet()
+            assert (folder / "old").exists() and len(model.requests) == 2
 
     asyncio.run(go())
 

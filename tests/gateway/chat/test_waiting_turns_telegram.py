@@ -17,7 +17,6 @@ from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.scripted.steps import Step, text_of
 from hermes_testing.telegram.client import FakePerson, SeenMessage
-from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -31,7 +30,7 @@ def scenario(*steps: Step, seconds: float = 0, home: Path | None = None, found: 
     made = call("use_tool", {"name": "terminal", "arguments": arguments}) if found else call("terminal", arguments)
     first = say(calls=[made])
     config = {"auto_title": False, "approvals": {"timeout": 1}}
-    return Scenario(FakeTelegram(flood=OFF), ScriptedModel(first, *steps), config=config, home=home)
+    return Scenario(FakeTelegram(), ScriptedModel(first, *steps), config=config, home=home)
 
 
 def put_down(scene: Scenario, ada: FakePerson) -> SeenMessage:
@@ -146,6 +145,19 @@ def test_words_that_are_no_answer_keep_their_place() -> None:
         assert scene.model is not None
         said = [text_of(one["content"]) for one in scene.model.requests[-1].messages if one["role"] == "user"]
         assert [text.rpartition("\n")[2] for text in said[-2:]] == ["ok", "go on"]
+
+
+def test_it_is_cancelled_from_a_shell_and_the_card_says_so() -> None:
+    with scenario() as scene:
+        ada = scene.owner("ada")
+        card = put_down(scene, ada)
+        with closing(SessionDB(scene.home / "state.db")) as db:
+            (turn,) = db.turns.waiting()
+        assert "its question is closed" in scene.hermes("turns", "cancel", turn.id)
+        scene.wait(lambda: "cancelled with hermes turns cancel" in ada.chat_text(), "the card says why")
+        assert question(scene, card).state == "revoked" and ran(scene) == 0
+        with closing(SessionDB(scene.home / "state.db")) as db:
+            assert not db.turns.waiting()
 
 
 def test_a_call_that_was_cut_off_after_the_answer_is_not_run_again_and_both_are_told() -> None:

@@ -128,7 +128,8 @@ def test_a_command_whose_turn_is_recovered_is_not_reported(gateway: Start, db: S
             row = accept(db, "/bread ten loaves", 2, at=clock())
             await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id))
             user = {"role": "user", "content": "ten loaves"}
-            assert await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=ROUTE) is not None
+            journal = Journal.open(db, session, holder=GONE, ttl=600, user=user, route=ROUTE, trace_id=row.trace_id)
+            assert await journal is not None
             async with gateway(model) as there:
                 await there.quiet()
             assert answers(there) == ["Ten loaves."] and told(there, "cut_off") == []
@@ -146,7 +147,8 @@ def test_a_compress_that_was_cut_off_is_reported(gateway: Start, db: SessionDB, 
                 session = str(here.parts.services.store.peek_session_id(ROUTE))
             row = accept(db, "/compress", 2, at=clock())
             await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id))
-            assert await Journal.open(db, session, holder=GONE, ttl=600, route=ROUTE) is not None
+            journal = Journal.open(db, session, holder=GONE, ttl=600, route=ROUTE, trace_id=row.trace_id)
+            assert await journal is not None
             async with gateway(model) as there:
                 await there.quiet()
             assert len(told(there, "cut_off")) == 1

@@ -671,35 +671,3 @@ def test_plugins_hear_of_questions_and_answers(db: SessionDB, home: Path, tmp_pa
         f"pre_approval_request {RM} cli None",
         f"post_approval_response {RM} cli once",
     ]
-
-
-class TestALostProcess:
-    """What a turn that is taken up may believe of a call that had been started."""
-
-    @pytest.mark.parametrize(
-        ("answer", "waiting"),
-        [
-            pytest.param(None, True, id="still open"),
-            pytest.param("deny", True, id="denied: nothing was done"),
-            pytest.param("once", False, id="allowed once and used: nobody knows"),
-            pytest.param("session", False, id="allowed for longer and used: nobody knows"),
-        ],
-    )
-    def test_a_call_that_only_asked_had_not_begun(self, db: SessionDB, answer: Choice | None, waiting: bool) -> None:
-        class Silent:
-            async def ask(self, question: ApprovalQuestion) -> Choice:
-                await asyncio.sleep(60)
-                raise AssertionError("the process is lost before")
-
-        made = gate(db, Silent() if answer is None else Person(answer)).for_call("call_1", mark="7:0")
-
-        async def go() -> None:
-            asking = asyncio.ensure_future(made.permit(Action("command", RM, WORKDIR)))
-            await asyncio.wait({asking}, timeout=0.3 if answer is None else None)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            assert await made.was_waiting("7:0") is waiting
-            assert not await made.was_waiting("9:0"), "another call, whatever the provider calls it"
-            assert not await made.was_waiting("")
-
-        asyncio.run(go())

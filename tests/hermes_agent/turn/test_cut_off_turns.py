@@ -316,6 +316,29 @@ def test_a_turn_whose_conversation_was_taken_over_stops_and_writes_nothing_more(
 # -- the model ----------------------------------------------------------------------------------------------------
 
 
+def test_a_refused_signature_of_earlier_thinking_is_left_out_and_the_turn_goes_on(
+    db: SessionDB, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def go() -> list[Any]:
+        asks = say(reasoning="of the second", calls=[call("todo", {"todos": []})])
+        with ScriptedModel(say("One.", reasoning="of the first"), asks, say("Two."), wire="anthropic") as model:
+            model.allow_rejections = True
+            agent = make_agent(model)
+            await agent.arun_conversation("first")
+            row = db.get_messages(str(agent.session_id))[-1]
+            details = json.dumps([{"type": "thinking", "thinking": "of another host", "signature": "its own"}])
+            sql = "UPDATE messages SET reasoning_details = ? WHERE id = ?"
+            db.engine.write(lambda conn: conn.run(sql, (details, row["id"])))
+            assert (await make_agent(model, session_id=agent.session_id).arun_conversation("second"))["completed"]
+            return [(one.rejected is None, [m["content"] for m in one.messages]) for one in model.requests]
+
+    _, (accepted, _), (again, _), (next_step, sent) = asyncio.run(go())
+    assert (accepted, again, next_step) == (False, True, True), "one refusal a turn"
+    thoughts = [block["thinking"] for content in sent for block in content if block["type"] == "thinking"]
+    assert thoughts == ["of the second"], "that of the running turn stays"
+    assert "asking again without the thinking of earlier turns" in caplog.text
+
+
 def test_an_answer_that_broke_off_is_asked_for_again(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
     heard: list[str | None] = []
     told: list[str] = []

@@ -23,6 +23,8 @@ from tests.support.lossy_disk import LossyDisk
 from tests.support.stores import TestStores
 
 from hermes_agent import AIAgent
+from hermes_agent.approvals.gate import CommandGate
+from hermes_agent.tools.base import Action
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, say
@@ -193,6 +195,27 @@ def judge(address: str | Path, work: Path, fatal: int) -> None:
     told = len(unknown) + len(not_run)
     assert len(happened) >= len(EFFECTS) - told, f"point {fatal}: an effect is missing without a word"
     assert len(unknown) <= 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+def test_a_call_that_was_lost_while_it_was_judged_had_not_begun_and_is_run(
+    engine: Any, stores: TestStores, quiet_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(gate: CommandGate, action: Action) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    work = tmp_path / "work"
+    work.mkdir()
+    with model().served() as server:
+        address = stores.fresh(engine)
+        SessionDB(address).close()
+        with monkeypatch.context() as patch:
+            patch.setattr(CommandGate, "_judged", killed)
+            status, _ = turn_in_child(address, server.endpoint(), quiet_home, work)
+        assert os.WIFSIGNALED(status)
+        assert turn_in_child(address, server.endpoint(), quiet_home, work)[0] == 0
+    judge(address, work, 0)
+    assert (work / "effects.txt").read_text().split() == list(EFFECTS)
 
 
 @pytest.mark.parametrize("attempts", [4])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.terminal import Terminal
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted.model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -46,6 +47,29 @@ def test_a_voice_note_of_the_phone_and_a_picture_of_the_window_are_one_conversat
             terminal.press("ctrl-d")
             assert terminal.end() == 0
         assert base64.b64encode(png).decode() in model.requests[-1].body.decode()
+
+
+def test_a_question_of_the_phone_that_waits_is_answered_in_a_window_that_opens_later(tmp_path: Path) -> None:
+    model = ScriptedModel(say(calls=[call("terminal", {"command": "rm -rf old"})]), say("Tidied up."))
+    config = {"auto_title": False, "approvals": {"timeout": 1}}
+    with Scenario(FakeTelegram(), model, config=config) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        ada.say("tidy up")
+        ada.expect("stays open for 24h")
+        with contextlib.closing(SessionDB(scene.home / "state.db")) as db:
+            session = db.list_sessions_rich(limit=1)[0]["id"]
+        command = [sys.executable, "-m", "hermes_cli", "--resume", session]
+        env = {"TERM": "xterm-256color", "HERMES_HOME": str(scene.home)}
+        with Terminal(command, env=env, lines=40, cwd=tmp_path) as terminal:
+            terminal.see("This command once")
+            time.sleep(1)  # the first key is no answer to a card that has just appeared
+            terminal.keys("o")
+            terminal.see("Tidied up.")
+            ada.expect("Tidied up.")
+            scene.wait(lambda: "allowed, this once" in ada.chat_text(), "the card on the phone shows the answer")
+            terminal.press("ctrl-d")
+            assert terminal.end() == 0
 
 
 def test_words_of_a_command_are_shown_with_where_they_were_typed(tmp_path: Path) -> None:

@@ -276,6 +276,7 @@ async def _write(edits: list[_Edit], ctx: ToolContext) -> None:
     for edit, write in zip(edits, writes, strict=True):
         if write.before != edit.before:
             raise paths.ToolRefused(f"{edit.raw} was changed by somebody else meanwhile", hint="Read it again.")
+    await ctx.begin()
     await asyncio.to_thread(_write_all, writes)
 
 
@@ -328,6 +329,7 @@ TOOL = Tool(
         patch=value("string", "patch: the text of the patch."),
     ),
     handler=patch,
+    begins=True,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("path") or "several files"),
 )

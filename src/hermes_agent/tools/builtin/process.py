@@ -39,9 +39,11 @@ async def process(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
             text = str(args.get("text") or "")
             if refused := await _refusal(row, text, ctx):
                 return ToolResult(f"Nothing was sent: {refused}", is_error=True, shown="not allowed")
+            await ctx.begin()
             await asyncio.to_thread(processes.send, ctx.home, row.id, text, close=bool(args.get("close")))
             return ToolResult("Sent." if text else "Its input is closed.")
         if action == "kill":
+            await ctx.begin()
             row = await asyncio.to_thread(processes.kill, ctx.db, ctx.home, row, quiet=False)
         elif action == "wait":
             row = await _wait(row, float(args.get("timeout") or _WAIT_SECONDS), ctx)
@@ -119,6 +121,7 @@ TOOL = Tool(
         timeout=value("number", "Seconds to wait, default 60."),
     ),
     handler=process,
+    begins=True,
     roles=frozenset({"owner", "admin"}),
     listed=False,
     summary=lambda args: f"{args.get('action', '')} {args.get('id') or ''}".strip(),

@@ -62,6 +62,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         return ToolResult("The command was not run: interrupted by the person.", is_error=True)
     if not verdict.allowed:
         return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
+    await ctx.begin()
     began = time.monotonic()
     run = executor.Executor(ctx.home, ctx.config, ctx.db.limits)
     # A compression may have moved the conversation to its next segment since the call was prepared.
@@ -225,6 +226,7 @@ TOOL = Tool(
         notify=value("boolean", "Background: be told when it ends. Default true."),
     ),
     handler=terminal,
+    begins=True,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("command", "")),
     own_timeout=True,

@@ -13,6 +13,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     data = args["content"].encode()
     write = await paths.for_writing(args["path"], data, ctx, detail=f"write_file, {len(data):,} bytes")
+    await ctx.begin()
     await asyncio.to_thread(paths.carry_out, write)
     place = write.place
     done = "created" if place.status is None else "replaced"
@@ -37,6 +38,7 @@ TOOL = Tool(
         content=value("string", "The whole new content."),
     ),
     handler=write_file,
+    begins=True,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("path", "")),
 )
