@@ -241,11 +241,13 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
 def _fix_for(faulty: status.PlatformStatus) -> str:
     if faulty.name != "api_server":
         return f"hermes gateway setup {faulty.name}"
-    from hermes_cli.demo.processes import free_port  # needed for this advice only
-
     if "is taken" not in faulty.problem:
         return "hermes gateway restart"
-    return f"hermes config set api_server.port {free_port()} && hermes gateway restart"
+    from hermes_cli.demo.processes import claim_port  # needed for this advice only
+
+    port, claim = claim_port()
+    claim.close()
+    return f"hermes config set api_server.port {port} && hermes gateway restart"
 
 
 def _left_alone(context: CheckContext) -> tuple[int, int]:
