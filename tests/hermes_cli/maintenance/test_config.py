@@ -134,7 +134,9 @@ def test_a_section_that_is_nearly_ours_is_noticed(run: Run, home: Path) -> None:
 def test_set_in_braces_keeps_the_rest_of_the_file(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"
-    file.write_text("# mine\nmcp_servers:\n  notes: {command: n}  # of the team\nsessions: {  # both\n  auto_prune: true,\n}\n")
+    file.write_text(
+        "# mine\nmcp_servers:\n  notes: {command: n}  # of the team\nsessions: {  # both\n  auto_prune: true,\n}\n"
+    )
     for key, value in (
         ("mcp_servers.notes.needs", '["read:/srv/a, b"]'),
         ("mcp_servers.notes.env.NAME", "'x: y'"),
