@@ -34,7 +34,7 @@ from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
-_TABLE = "How Hermes uses the rest of that home, if you import it:"
+_TABLE = "How Hermes uses the rest of that home, as far as you import it:"
 _ASKED = "Imported only if you choose it (Hermes asks, or --take names it):"
 
 
