@@ -88,6 +88,7 @@ def _finding(context: CheckContext, one: Finding) -> CheckResult:
 def _damaged(context: CheckContext, what: str) -> CheckResult:
     says = f"{what} ({context.database})"
     copies = [one for one in backup.existing(context.home) if one.path.suffix == ".db"]
+    copies.sort(key=lambda one: "auto-replaced" in one.path.name)  # somebody wanted another in its place
     newest = next((one for one in copies if "damaged" not in one.path.name), None)
     if newest is None:
         saves = "Run hermes sessions export rescue.zip first to save every conversation that can still be read."
