@@ -457,8 +457,10 @@ def tail(home: Path, row: ProcessRow) -> list[str]:
 
 
 def span(seconds: float) -> str:
-    """A length of time for people: `3.2 s`, `3 min 2 s`, `2 h 5 min`."""
+    """A length of time for people: `3.2 s`, `3 min 2 s`, `2 h`."""
     if seconds < 60:
         return f"{max(seconds, 0):.1f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    large, small, units = (seconds // 60, seconds % 60, ("min", "s"))
+    if large >= 60:
+        large, small, units = (large // 60, large % 60, ("h", "min"))
+    return f"{large:.0f} {units[0]}" + (f" {int(small)} {units[1]}" if int(small) else "")

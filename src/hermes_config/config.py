@@ -203,7 +203,7 @@ def _edited(text: str, path: Sequence[str], value: Any, file: Path) -> Edited:
 def _save(file: Path, change: Callable[[str], Edited | None]) -> Saved | None:
     """Write the text that `change` returns; if it returns None, do nothing and return None.
 
-    If only a rewrite of the whole file can express the change (the key is an alias, in braces or in a block of text),
+    If only a rewrite of the whole file can express the change (the key is an alias, or in a block of text),
     comments are lost and the old text is kept in `config.yaml.bak`.
     """
     for _ in range(_SAVE_ATTEMPTS):

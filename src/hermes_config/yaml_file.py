@@ -291,9 +291,14 @@ def _without_entry(text: str, section: yaml.MappingNode, gone: yaml.Node) -> str
 
 
 def _insert(text: str, section: yaml.MappingNode, path: KeyPath, value: Any) -> str | None:
-    """Add a key after the last line of its section."""
-    if section.flow_style or not section.value:
+    """Add a key after the last line of its section, or behind the last value of one in braces."""
+    if not section.value:
         return None
+    if section.flow_style:
+        for name in reversed(path):
+            value = {name: value}
+        end = section.value[-1][1].end_mark.index
+        return f"{text[:end]}, {_render(value)[1:-1]}{text[end:]}"
     lines = text.splitlines(keepends=True)
     after = _last_line(section) + 1
     new = _lines(path, value, section.value[0][0].start_mark.column, _newline(text))

@@ -91,6 +91,15 @@ def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
         assert "\x1b[?1049l" in window.raw  # the screen from before is back
 
 
+def test_lines_that_come_at_once_are_a_message_each(fake: FakeTelegram, tmp_path: Path) -> None:
+    ada = fake.person("ada")
+    with Window(tmp_path) as window:
+        window.see("Nothing yet")
+        window.keys("one\rtwo\rthree\r")
+        fake.wait(lambda: len(ada.messages()) == 3, "the messages")
+        assert [message.text for message in ada.messages()] == ["one", "two", "three"]
+
+
 def test_a_terminal_that_is_gone_ends_it(fake: FakeTelegram, tmp_path: Path) -> None:
     """Also below a program that keeps SIGHUP to itself, as make does."""
     below = ["sh", "-c", "trap '' HUP; \"$@\"; exit $?", "sh", *_phone(tmp_path)]
@@ -116,6 +125,8 @@ def test_it_finds_the_next_pretend_telegram_by_itself(tmp_path: Path) -> None:
         window.see("Hermes is typing…")
     with window:
         assert "is typing" not in window.see("no connection to the pretend Telegram")
+        window.type("hello again")
+        assert "> hello again" in window.see("not sent")
         with FakeTelegram() as second:
             ada = second.person("ada")
             announce(tmp_path / "phone.json", second.address, second.token)
@@ -123,7 +134,7 @@ def test_it_finds_the_next_pretend_telegram_by_itself(tmp_path: Path) -> None:
             ada.say("hello")
             bot(second, "sendMessage", chat_id=ada.id, text="from the second")
             assert "no connection" not in window.see("from the second")
-            window.type("hello again")
+            window.type("")
             second.wait(lambda: [seen.text for seen in ada.messages() if seen.mine][-1] == "hello again", "the message")
 
 

@@ -181,7 +181,8 @@ class ServerConnection:
             tries = 1 if self._served or time.monotonic() - began > _LONGEST_PAUSE else tries + 1
             if (self.state.state, self.state.reason) != ("retrying", why):
                 log.warning("%s: %s", self.server.name, why, extra={"action": "mcp_lost", "server": self.server.name})
-                await asyncio.to_thread(keep_json, _failure_file(self.server), {"why": why, "at": time.time()})
+                failure = {"why": why, "at": time.time(), "mark": self.server.mark}
+                await asyncio.to_thread(keep_json, _failure_file(self.server), failure)
             self._say("retrying", why)
             self._settled.set()
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(tries - 1, 10)) * random.uniform(0.8, 1.2)
@@ -500,10 +501,11 @@ def keep_json(file: Path, value: Any) -> None:
 
 
 def last_failure(server: McpServer) -> tuple[str, float]:
-    """Why it did not connect the last time, and when that was; nothing if it did, or if nobody tried."""
+    """Why it did not connect the last time, and when that was; nothing if it did, or if nobody tried with these
+    settings."""
     try:
         said = json.loads(_failure_file(server).read_text("utf-8"))
-        return str(said["why"]), float(said["at"])
+        return (str(said["why"]), float(said["at"])) if said["mark"] == server.mark else ("", 0.0)
     except (OSError, ValueError, TypeError, KeyError):
         return "", 0.0
 

@@ -7,6 +7,7 @@ itself."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -88,6 +89,12 @@ class McpServer:
         texts = (self.settings.url, *self.settings.headers.values(), *self.settings.env.values())
         named = {name for text in texts if text for name in _VARIABLE.findall(str(text))}
         return self.settings, self.config.home, {name: self.config.environ(name) for name in named}
+
+    @property
+    def mark(self) -> str:
+        """Differs when the settings do: what was said of the server under others is out of date."""
+        said = (self.settings, dict(self.settings.env), dict(self.settings.headers))
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
     def url(self) -> str:
         return self._filled(self.settings.url or "")

@@ -142,8 +142,9 @@ class McpTools(ToolSource):
         """Tell other processes the states, in a file; only a process that stays does."""
         if not self._published or self._home is None:
             return
-        said = {"holder": self._holder, "servers": {name: asdict(one) for name, one in self.states().items()}}
-        keep_json(self._state_file(self._home), said)
+        with self._lock:
+            ours = {name: {"mark": one.server.mark, **asdict(one.state)} for name, one in self._connections.items()}
+        keep_json(self._state_file(self._home), {"holder": self._holder, "servers": ours})
 
     def _state_file(self, home: Path) -> Path:
         return home / "mcp" / "state" / f"{_plain_name(self._holder.partition('/')[2])}.json"
@@ -305,7 +306,8 @@ def states(config: Config) -> dict[str, ServerState]:
             found[name] = ServerState("off", "`enabled` is false")
             continue
         lists = ServerLists.kept(config.home / "mcp" / "lists" / f"{name}.json") or ServerLists()
-        known = [one for one in (ours.get(name), *(said.get(name) for said in others)) if one is not None]
+        told = (said.get((name, server.mark)) for said in others)
+        known = [one for one in (ours.get(name), *told) if one is not None]
         state = min(known, key=lambda one: _STATES.index(one.state)) if known else ServerState("off", LAZY)
         if state.reason == LAZY:
             why, at = _failure(server)
@@ -336,7 +338,8 @@ def described(config: Config) -> list[tuple[str, str, str]]:
     return found
 
 
-def _published_states(home: Path) -> list[dict[str, ServerState]]:
+def _published_states(home: Path) -> list[dict[tuple[str, str], ServerState]]:
+    """What other processes say: by the name of the server and the mark of the settings they use."""
     found = []
     with suppress(OSError):
         for file in (home / "mcp" / "state").glob("*.json"):
@@ -345,5 +348,5 @@ def _published_states(home: Path) -> list[dict[str, ServerState]]:
                 if process_identity.is_gone(said["holder"]):
                     file.unlink(missing_ok=True)
                     continue
-                found.append({name: ServerState(**one) for name, one in said["servers"].items()})
+                found.append({(name, one.pop("mark")): ServerState(**one) for name, one in said["servers"].items()})
     return found

@@ -25,7 +25,7 @@ from hermes_agent import process_identity
 from hermes_cli.chat import keyboard
 from hermes_cli.demo import crash as demo_crash
 from hermes_cli.demo import home as demo_home
-from hermes_cli.demo.processes import MARKER, OWNER_ID, PHONE, DemoFailed, DemoProcesses, DemoTelegram, free_port
+from hermes_cli.demo.processes import MARKER, OWNER_ID, PHONE, DemoFailed, DemoProcesses, DemoTelegram
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.sessions import lookup
@@ -112,14 +112,14 @@ def _demo(args: argparse.Namespace) -> int:
     os.environ.pop("HERMES_DATABASE_URL", None)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _quit)
-    processes, port = DemoProcesses(home.resolve()), free_port()
+    processes = DemoProcesses(home.resolve())
     try:
         processes.start_telegram()
         demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
-        _furnish(home, processes.telegram(), port=port, pace=_PACE if at_terminal else 0)
+        _furnish(home, processes.telegram(), port=processes.port, pace=_PACE if at_terminal else 0)
         processes.start_gateway()
         with store.open_store() as db:
-            intro = card(db, shown, port, again=again)
+            intro = card(db, shown, processes.port, again=again)
         if not args.plain and launch.can_open():
             code = _open_window(processes, intro, home / "workspace")
         else:

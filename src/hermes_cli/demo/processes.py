@@ -10,6 +10,7 @@ lives, and is stopped with it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -59,6 +60,7 @@ class DemoProcesses:
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self.port, self._claim = claim_port()
         self._log: IO[bytes] = private_open(home / "gateway.out", "ab")
         self._telegram: subprocess.Popen[bytes] | None = None
         self._gateway: subprocess.Popen[bytes] | None = None
@@ -145,6 +147,7 @@ class DemoProcesses:
         _end(children, signal.SIGTERM)
         _end(children, signal.SIGKILL)
         self._log.close()
+        self._claim.close()
 
     def _end_anothers(self) -> None:
         pid = status.read_pid(self._home)
@@ -179,19 +182,19 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "HERMES_HOME": str(home)}
 
 
-def free_port() -> int:
-    """Return 8642 or the next free port."""
+def claim_port() -> tuple[int, socket.socket]:
+    """Return 8642 or the next free port for the API, and a socket that claims it until it is closed.
+
+    The gateway binds the TCP port only when it is ready. Until then, the claim keeps another demo from choosing the
+    same: it is the UDP port of that number, which nobody else uses.
+    """
     for number in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
-        if _is_free(number):
-            return number
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with contextlib.suppress(OSError):
+            claim.bind(("127.0.0.1", number))
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", number))
+            return number, claim
+        claim.close()
     raise DemoFailed(f"no port from {_FIRST_PORT} on is free for the API", hint="Stop what listens there.")
-
-
-def _is_free(number: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", number))
-        except OSError:
-            return False
-    return True

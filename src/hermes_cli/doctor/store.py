@@ -88,6 +88,7 @@ def _finding(context: CheckContext, one: Finding) -> CheckResult:
 def _damaged(context: CheckContext, what: str) -> CheckResult:
     says = f"{what} ({context.database})"
     copies = [one for one in backup.existing(context.home) if one.path.suffix == ".db"]
+    copies.sort(key=lambda one: "auto-replaced" in one.path.name)  # somebody wanted another in its place
     newest = next((one for one in copies if "damaged" not in one.path.name), None)
     if newest is None:
         saves = "Run hermes sessions export rescue.zip first to save every conversation that can still be read."
@@ -241,11 +242,13 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
 def _fix_for(faulty: status.PlatformStatus) -> str:
     if faulty.name != "api_server":
         return f"hermes gateway setup {faulty.name}"
-    from hermes_cli.demo.processes import free_port  # needed for this advice only
-
     if "is taken" not in faulty.problem:
         return "hermes gateway restart"
-    return f"hermes config set api_server.port {free_port()} && hermes gateway restart"
+    from hermes_cli.demo.processes import claim_port  # needed for this advice only
+
+    port, claim = claim_port()
+    claim.close()
+    return f"hermes config set api_server.port {port} && hermes gateway restart"
 
 
 def _left_alone(context: CheckContext) -> tuple[int, int]:

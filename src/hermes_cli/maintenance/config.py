@@ -80,7 +80,7 @@ def _check(args: argparse.Namespace) -> CommandAnswer:
     }
     found = "see the notes" if facts["notes"] else "no mistake found"
     config_file = f"read, {found}" if facts["config.yaml"] else "does not exist; Hermes uses the defaults"
-    rows = [("home", loaded.home), ("config.yaml", config_file), (".env", f"{len(loaded.dotenv)} variables")]
+    rows = [("home", loaded.home), ("config.yaml", config_file), (".env", text.counted(len(loaded.dotenv), "variable"))]
     rows += [("note", note) for note in facts["notes"]]
     table = inventory_table.drawn(entries)
     drawn = output.facts(rows, wide=13) + (f"\n\n{table}" if table else "")

@@ -34,7 +34,7 @@ from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
-_TABLE = "How Hermes uses the rest of that home, if you import it:"
+_TABLE = "How Hermes uses the rest of that home, as far as you import it:"
 _ASKED = "Imported only if you choose it (Hermes asks, or --take names it):"
 
 
@@ -230,10 +230,11 @@ def _report(facts: dict[str, Any]) -> list[str]:
     verb = "Would import" if brought is None else "Imported"
     counts = found if brought is None else brought
     schema = "no database" if facts["schema"] is None else f"schema {facts['schema']}"
+    people = "1 person" if counts["people"] == 1 else f"{counts['people']:,} people"
     lines = [
         f"{verb} from {facts['home']} ({schema}, {text.size(facts['database_bytes'])})",
-        f"  {counts['sessions']:,} sessions in {counts['conversations']:,} conversations",
-        f"  {counts['messages']:,} messages, {counts['routes']:,} routes, {counts['people']:,} people",
+        f"  {text.counted(counts['sessions'], 'session')} in {text.counted(counts['conversations'], 'conversation')}",
+        f"  {text.counted(counts['messages'], 'message')}, {text.counted(counts['routes'], 'route')}, {people}",
     ]
     if found["by_source"]:
         lines.append("  found: " + ", ".join(f"{count:,} {source}" for source, count in found["by_source"].items()))
@@ -246,7 +247,7 @@ def _report(facts: dict[str, Any]) -> list[str]:
     lines += _there_already(facts)
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
-    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
+    tables = [f"table {name} ({text.counted(count, 'row')})" for name, count in facts["other_tables"].items() if count]
     columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
     lines += _list("Kept but not used:", tables + columns)
     behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list

@@ -56,16 +56,17 @@ class _LimitUse:
 
 def _usage(args: argparse.Namespace) -> CommandAnswer:
     since = time.time() - (_DAYS - 1) * 86_400 if args.since is None else args.since
-    limits, found, calls = limits_of(config.load().budget), Report((), Line("total")), []
+    limits, found, calls, beside = limits_of(config.load().budget), Report((), Line("total")), [], 0
     if store.exists():
         with store.open_store() as db:
             found = usage.report(db, args.by, since=since)
             uses = [one for limit in limits for one in _uses_of(db, limit)]
             open_calls = db.budgets.open_calls()
+            beside = _beside(db, open_calls) if limits else 0
         calls = [replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in open_calls]
     else:  # before the first conversation nothing of any limit is used
         uses = [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits]
-    parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls)]
+    parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls), *_explained(beside)]
     return CommandAnswer(_document(args.by, since, found, uses, calls), drawn="\n\n".join(parts))
 
 
@@ -138,6 +139,20 @@ def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
             reserved = amount(sum(call.amount.nano_usd for call in some), "usd")
             used = amount(sum(call.amount.tokens for call in some), "tokens")
             yield f"{text.counted(len(some), 'call')} {words}, counted as estimated: {reserved}, {used}."
+
+
+def _beside(db: SessionDB, calls: Sequence[OpenCall]) -> int:
+    """What counts against today's limits and is neither in the account of calls nor an open call, in nano-dollars."""
+    _period, used = db.budgets.used("day")
+    account = usage.report(db, "day", since=time.time()).total.cost_usd
+    return used.nano_usd - round(account * NANO) - sum(call.amount.nano_usd for call in calls)
+
+
+def _explained(beside: int) -> Iterator[str]:
+    if beside > NANO // 100_000:  # less is the rounding of sums
+        much = amount(beside, "usd")
+        why = "a call without reported usage counts in full, and the calls of a turn get their row at its end"
+        yield f"{much} of today's use has no row above: {why}."
 
 
 # -- for programs -----------------------------------------------------------------------------------------------------

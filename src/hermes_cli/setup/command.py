@@ -445,4 +445,5 @@ def _save_limit(answer: str, *, asks: bool) -> None:
         raise UsageError(f"{answer[:40]!r} is not an amount of dollars", hint="Give a number such as 5, or none.")
     _price(asks=asks, limited=True)
     config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
-    print(f"Hermes spends at most ${amount:g} per day.")
+    free = "" if amount else " Only a model that costs nothing answers; none removes the limit."
+    print(f"Hermes spends at most ${amount:g} per day.{free}")

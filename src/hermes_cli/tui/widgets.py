@@ -33,7 +33,7 @@ def folder(path: str) -> str:
     """Return a path in its short form: `~/trip`."""
     place = PurePath(path)
     inside = path and place.is_relative_to(Path.home())
-    return words.harmless(f"~/{place.relative_to(Path.home())}" if inside else path)
+    return words.harmless(str(PurePath("~", place.relative_to(Path.home()))) if inside else path)
 
 
 class LineInput(Input):

@@ -29,7 +29,15 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import sync_folder, write_atomic
 from hermes_config.limits import Limits
-from hermes_state.errors import BackupRefused, IntegrityError, InvalidValue, StateError, StoreUnavailable
+from hermes_state.errors import (
+    BackupRefused,
+    IntegrityError,
+    InvalidValue,
+    NotADatabase,
+    StateError,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from hermes_state.storage import schema, sqlite
 from hermes_state.storage.base import Store
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
@@ -39,6 +47,7 @@ from hermes_state.transfer import copy_all, home_backup, kept, sqlite_copy, tabl
 FOLDER = "backups"
 AUTOMATIC = "auto-"
 _NAMED = 5
+_LIST = "hermes backup list shows all backups."
 _DAMAGED = (apsw.NotADBError, apsw.CorruptError)
 
 
@@ -100,23 +109,27 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
 def verify(path: Path, *, limits: Limits) -> Backup:
     """Open a backup and check all of it; raises when it cannot be restored."""
     if not path.is_file():
-        raise BackupRefused("this backup does not exist", where=str(path), hint="hermes backup list shows all backups.")
+        raise BackupRefused("this backup does not exist", where=str(path), hint=_LIST)
     if path.suffix == ".zip":
         return _described(path, _load_into_temporary(path, limits))
-    with sqlite_copy.reading(path) as raw:
-        version = schema.found_version(SqliteConnection(raw))
-        if version is None:
-            raise BackupRefused("this database is empty", where=str(path))
-        schema.refuse_foreign(version, str(path))
-        sqlite_copy.check_sound(raw, path)
-        foreign = sqlite_copy.foreign_objects(SqliteConnection(raw))
-        if foreign.acting:
-            raise BackupRefused(
-                f"this database has foreign objects that act on our rows: {', '.join(foreign.acting[:_NAMED])}",
-                where=str(path),
-                hint="Nothing was changed. Use a backup that Hermes made, or remove these from a copy with sqlite3.",
-            )
-        found = _described(path, _counts(raw), _broken_links(raw), foreign.inert)
+    try:
+        with sqlite_copy.reading(path) as raw:
+            version = schema.found_version(SqliteConnection(raw))
+            if version is None:
+                raise BackupRefused("this database is empty", where=str(path))
+            schema.refuse_foreign(version, str(path))
+            sqlite_copy.check_sound(raw, path)
+            foreign = sqlite_copy.foreign_objects(SqliteConnection(raw))
+            if foreign.acting:
+                raise BackupRefused(
+                    f"this database has foreign objects that act on our rows: {', '.join(foreign.acting[:_NAMED])}",
+                    where=str(path),
+                    hint="Nothing was changed. Use a backup of Hermes, or remove these from a copy with sqlite3.",
+                )
+            found = _described(path, _counts(raw), _broken_links(raw), foreign.inert)
+    except (NotADatabase, StoreDamaged) as error:
+        error.hint = _LIST  # their own advice is about the store
+        raise
     _check_sum(path)
     return found
 

@@ -24,8 +24,18 @@ from hermes_testing.telegram.answers import Json
 
 _HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C leaves"
 _NO_CONNECTION = "no connection to the pretend Telegram; trying again (make run starts one)"
-_NOT_SENT = "not sent: no connection to the pretend Telegram"
+_NOT_SENT = "not sent; Enter tries again"
 _AGAIN_SECONDS, _NEWS_SECONDS = 0.5, 2.0
+
+
+class _Line(LineInput):
+    """Sends and empties itself at the key: as a binding, Enter comes after the next line of a paste."""
+
+    async def on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            await self.action_submit()
+            self.clear()
 
 
 class PhoneWindow(App[int]):
@@ -57,7 +67,7 @@ class PhoneWindow(App[int]):
         self._phone, self._chat = phone, phone.look()
         self._said, self._lost = "", False
         self._view, self._bubbles = VerticalScroll(can_focus=False), Static()
-        self._title, self._state, self._line = Static(id="title"), Static(id="state"), LineInput(compact=True)
+        self._title, self._state, self._line = Static(id="title"), Static(id="state"), _Line(compact=True)
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -138,10 +148,9 @@ class PhoneWindow(App[int]):
         self._view.anchor()
         try:
             self._said = self._phone.enter(event.value)
-            self._line.clear()
         except (httpx2.HTTPError, OSError):
             self._said = _NOT_SENT
+            self._line.insert(event.value, 0)
         except RuntimeError as error:  # the fake says no: a message that cannot be sent
             self._said = harmless(str(error))
-            self._line.clear()
         self._show()

@@ -124,6 +124,8 @@ def test_other_processes_see_the_states(two: McpBench) -> None:
     two.until(lambda _: source.described(two.config)[0][1] == "connected")  # it is written just after
     (name, _, words), _ = source.described(two.config)
     assert name == "one" and ", 6 tools" in words
+    changed = config_of(two.home, {"mcp_servers": {"one": small(timeout=7)}})  # of other settings it is no news
+    assert source.described(changed)[0][1] == "off"
     two.source.close()
     assert {state for _, state, _ in source.described(two.config)} == {"off"}
     off = config_of(two.home, {"mcp_servers": {"one": small(enabled=False)}})

@@ -246,7 +246,7 @@ def test_an_answer_that_is_given_up_ends_at_once() -> None:
 
 def test_is_slow_when_told() -> None:
     began = time.monotonic()
-    assert ask("be slow 0.2").content == "That took 0.2 seconds, as you asked."
+    assert ask("be slow 0.2").content == "That took 0.2 s, as you asked."
     assert called("be slow 0.1, and list the files here") == ("terminal", {"command": "ls -1p"})
     assert time.monotonic() - began >= 0.3
 

@@ -19,7 +19,7 @@ from tests.support.terminal import Terminal
 
 from gateway import status
 from gateway.platforms import registry
-from hermes_cli.demo.processes import free_port
+from hermes_cli.demo.processes import claim_port
 from hermes_testing.telegram.client import RemoteTelegram
 
 # They look for a free port, one after the other.
@@ -356,9 +356,23 @@ def test_nothing_is_killed_where_no_demo_runs(folder: Path, run) -> None:
 
 
 def test_the_next_port_is_taken_where_somebody_listens() -> None:
+    first, claim = claim_port()
+    claim.close()
     with socket.socket() as listener:
-        first = free_port()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", first))
         listener.listen()
-        assert free_port() > first
+        following, claim = claim_port()
+        claim.close()
+        assert following > first
+
+
+def test_two_demos_that_start_at_the_same_moment_have_a_port_each(folder: Path) -> None:
+    both = [
+        subprocess.Popen((*DEMO, "--home", name), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        for name in ("one", "two")
+    ]
+    cards = [each.communicate(timeout=120)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    ports = [re.findall(r"^api +127\.0\.0\.1:(\d+) ", card, re.M) for card in cards]
+    assert len(ports[0]) == 1 and ports[0] != ports[1]

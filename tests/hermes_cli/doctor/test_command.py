@@ -141,6 +141,12 @@ def no_backup(home: Path) -> None:
         file.unlink()
 
 
+def damaged_after_a_restore(home: Path) -> None:
+    assert shell(f"hermes backup restore {next((home / 'backups').glob('*.db')).name} --yes").returncode == 0
+    assert list((home / "backups").glob("auto-replaced-*.db"))
+    damaged(home)
+
+
 MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
     "home": (home_open, "home", "chmod 700"),
     "env-file": (env_open, "env-file", "chmod"),
@@ -157,6 +163,7 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
     "garbage-without-a-backup": (garbage_alone, "database", "mkdir"),
     "counter": (wrong_counter, "database", "hermes state check --fix"),
     "damaged": (damaged, "database", "hermes backup restore"),
+    "damaged-after-a-restore": (damaged_after_a_restore, "database", "hermes backup restore hermes-"),
     "dead-letter": (dead_letter, "deliveries", "hermes outbox retry 1"),
     "broken-plugin": (broken_plugin, "plugins", "hermes plugins disable sour"),
     "missing-plugin": (missing_plugin, "plugins", "hermes config set plugins.enabled"),

@@ -131,6 +131,24 @@ def test_a_section_that_is_nearly_ours_is_noticed(run: Run, home: Path) -> None:
     assert re.search(r"somebody_elses\.mode +not used \(harmless\)", table), "no key is passed over in silence"
 
 
+def test_set_in_braces_keeps_the_rest_of_the_file(run: Run, home: Path) -> None:
+    home.mkdir()
+    file = home / "config.yaml"
+    file.write_text(
+        "# mine\nmcp_servers:\n  notes: {command: n}  # of the team\nsessions: {  # both\n  auto_prune: true,\n}\n"
+    )
+    for key, value in (
+        ("mcp_servers.notes.needs", '["read:/srv/a, b"]'),
+        ("mcp_servers.notes.env.NAME", "'x: y'"),
+        ("sessions.retention_days", "30"),
+    ):
+        assert "config.yaml.bak" not in run("config", "set", key, value).out
+    assert file.read_text() == (
+        "# mine\nmcp_servers:\n  notes: {command: n, needs: ['read:/srv/a, b'], env: {NAME: 'x: y'}}  # of the team\n"
+        "sessions: {  # both\n  auto_prune: true, retention_days: 30,\n}\n"
+    )
+
+
 def test_unset_in_braces_keeps_the_rest_of_the_line(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"

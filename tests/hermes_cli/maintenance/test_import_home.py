@@ -71,13 +71,13 @@ def test_a_dry_run_tells_everything_and_makes_nothing(theirs: Path, home: Path) 
     for words in (
         "Would import",
         "2 sessions in 2 conversations",
-        "7 messages, 2 routes, 1 people",
+        "7 messages, 2 routes, 1 person",
         "routes: 2 routes",
         "1 cli, 1 telegram",
         "config.yaml",
         "route broken: in sessions.json: session_key is missing",
         "messages 1: their session is missing",
-        "table delivery_obligations (1 rows)",
+        "table delivery_obligations (1 row)",
         "logs: logs",
         "The other home was not changed.",
     ):

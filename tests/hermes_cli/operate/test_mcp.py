@@ -102,6 +102,13 @@ def test_a_server_that_cannot_start_says_why_everywhere(home: Path) -> None:
     assert "hermes mcp remove odd --yes" in hermes("mcp", "add", "odd", "--command", "x").stderr
 
 
+def test_why_it_failed_is_not_said_of_other_settings(home: Path) -> None:
+    assert "small does not work: its program ended" in hermes(*ADD, "--args", f"-S {SMALL}").stdout
+    assert "its program ended" in hermes("mcp", "list").stdout
+    assert hermes("config", "set", "mcp_servers.small.needs", json.dumps([READ])).returncode == 0
+    assert "it connects when one of its tools is called" in hermes("mcp", "list").stdout
+
+
 def test_a_name_that_is_a_path_removes_nothing(home: Path) -> None:
     home.mkdir(mode=0o700, exist_ok=True)
     for name in ("../..", "..", "a/../../.."):

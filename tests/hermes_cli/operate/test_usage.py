@@ -110,14 +110,26 @@ def test_a_call_whose_process_is_gone_is_shown_as_cut_off(run: Run, address: str
     assert "being made" not in out and [call["lost"] for call in run("usage", "--json").data["open_calls"]] == [True]
 
 
-def reserve(address: str | Path, holder: str) -> None:
-    db = SessionDB(address)
-    asyncio.run(
-        db.budgets.reserve(
+def test_calls_that_count_in_full_are_told_from_those_in_the_table(run: Run, home: Path, address: str | Path) -> None:
+    limit(home, "{day: {usd: 5}}")
+    assert "no row above" not in run("usage").out
+    reserve(address, process_identity.new_holder(), broke_off=True)
+    out = run("usage").out
+    assert row(out, "budget.day.usd") == ["everybody,", "today", "$2.00", "$5.00", "$3.00"]
+    assert "$0.25 of today's use has no row above: a call without reported usage counts in full, and" in out
+
+
+def reserve(address: str | Path, holder: str, *, broke_off: bool = False) -> None:
+    async def call() -> None:
+        held = await db.budgets.reserve(
             (Limit("conversation", "usd", 2 * NANO),), Amount(NANO // 4, 500), conversation_id=ConversationId("trip"),
             person_id=None, model="big", holder=holder,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+        if broke_off:
+            await db.budgets.settle(held, None)
+
+    db = SessionDB(address)
+    asyncio.run(call())
     db.close()
 
 

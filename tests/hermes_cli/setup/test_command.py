@@ -106,6 +106,14 @@ def test_a_limit_is_saved_after_the_price_that_it_needs(
     assert config.load(home).budget.day.usd is None
 
 
+def test_a_limit_of_nothing_is_not_taken_for_no_limit(run: Run, home: Path) -> None:
+    done = run("setup", "--non-interactive", "--model", "demo", "--budget-day", "0")
+    assert "at most $0 per day. Only a model that costs nothing answers; none removes the limit." in done.out
+    assert config.load(home).budget.day.usd == 0
+    assert run("setup", "--non-interactive", "--model", "demo", "--budget-day", "none").code == 0
+    assert config.load(home).budget.day.usd is None
+
+
 def test_a_key_that_is_no_good_is_not_kept(run: Run, keyed: ModelServer, home: Path, key_file: KeyFile) -> None:
     done = run("setup", "--non-interactive", "--provider", "openai", "--key", key_file("sk-" + "wrong" * 9))
     assert done.code == 1 and done.err.count("\n") == 1

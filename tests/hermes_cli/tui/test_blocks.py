@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 from tests.hermes_cli.tui.conftest import Sit
@@ -48,3 +49,9 @@ def test_no_word_is_lost_in_a_window_of_any_width(width: int) -> None:
 
 def _lines(remark: NoteBlock, width: int) -> list[str]:
     return [strip.text.rstrip() for strip in remark.lines(width, INKS)[1:]]
+
+
+def test_a_folder_is_named_from_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = [widgets.folder(str(path)) for path in (tmp_path, tmp_path / "trip", Path("/srv"))]
+    assert named == ["~", "~/trip", "/srv"]

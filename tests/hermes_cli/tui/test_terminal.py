@@ -307,7 +307,7 @@ def test_a_question_whose_window_went_away_is_answered_in_the_next(
             assert _ended(terminal) == 0
     again = [sys.executable, "-m", "hermes_cli", "--continue"]
     with Terminal(again, env={"TERM": "xterm-256color"}, lines=24, cwd=place) as terminal:
-        terminal.see("That took 2 seconds, as you asked.")
+        terminal.see("That took 2 s, as you asked.")
         assert "be slow 2" in terminal.shown
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0

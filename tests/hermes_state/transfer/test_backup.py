@@ -166,7 +166,7 @@ def test_a_damaged_backup_is_found_out(database: Path, tmp_path: Path) -> None:
     with pytest.raises(StateError):
         backup.verify(made, limits=LIMITS)
     made.write_bytes(b"hello, I am a text file, and not a short one either" * 50)
-    with pytest.raises(NotADatabase):
+    with pytest.raises(NotADatabase, match="hermes backup list"):
         backup.verify(made, limits=LIMITS)
     made.write_bytes(b"")
     with pytest.raises(BackupRefused, match="empty"):

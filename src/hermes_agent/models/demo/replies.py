@@ -205,7 +205,7 @@ def _just_said(_found: re.Match[str], request: DemoRequest) -> DemoReply:
 def _slow(found: re.Match[str], request: DemoRequest) -> DemoReply:
     seconds = min(600.0, float(found["seconds"] or 3))
     rest = found["what"].strip()
-    answer = _answer(rest, request) if rest else DemoReply(f"That took {seconds:g} seconds, as you asked.")
+    answer = _answer(rest, request) if rest else DemoReply(f"That took {seconds:g} s, as you asked.")
     return replace(answer, wait=seconds)
 
 

@@ -531,3 +531,8 @@ def test_a_process_nobody_hears_of_is_lost_in_the_end(bench: Bench) -> None:
     found = bench.ctx.db.processes.get(row.id)
     assert found is not None and found.state == "lost" and "nothing was heard" in notice(bench, found)
     shutil.rmtree(bench.ctx.home / "elsewhere")
+
+
+def test_a_length_of_time_has_no_part_that_is_zero() -> None:
+    lengths = [processes.span(seconds) for seconds in (3.21, 60, 182, 3_600, 7_500, 86_400)]
+    assert lengths == ["3.2 s", "1 min", "3 min 2 s", "1 h", "2 h 5 min", "24 h"]

@@ -132,8 +132,10 @@ def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believe
         with pytest.raises(in_use.HomeInUse, match=f"process {worker.pid}"):
             upgrade.upgrade(home)
     assert in_use.describe_user(home) is None, "that process has ended"
-    (home / "gateway.pid").write_text(json.dumps({"pid": 1, "start_time": 12345}))
-    assert in_use.describe_user(home) is None, "that process is somebody else"
+    with subprocess.Popen(["sleep", "60"]) as another:
+        (home / "gateway.pid").write_text(json.dumps({"pid": another.pid, "start_time": 12345}))
+        assert in_use.describe_user(home) is None, "that process is somebody else"
+        another.kill()
 
 
 def test_a_home_whose_lock_is_held_is_refused(made: OldHome) -> None:
