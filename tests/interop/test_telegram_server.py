@@ -626,6 +626,15 @@ def test_topics(fake: FakeTelegram, ada: FakePerson) -> None:
     fake.call("close_topic", chat=forum, thread=topic)
     closed = ask(fake, "sendMessage", chat_id=forum, text="here", message_thread_id=topic).json()
     assert closed["description"] == "Bad Request: TOPIC_CLOSED"
+    fake.call("reopen_topic", name="ada", chat=forum, thread=topic)
+
+    async def read(bot: telegram.Bot) -> None:
+        told = (await bot.get_updates())[-1].message
+        assert told is not None and told.forum_topic_reopened is not None
+        assert (told.message_thread_id, told.is_topic_message) == (topic, True)
+        await bot.send_message(forum, "here again", message_thread_id=topic)
+
+    run(fake, read)
 
 
 def test_message_ids_count_for_each_supergroup_alone(fake: FakeTelegram, ada: FakePerson) -> None:

@@ -23,7 +23,7 @@ from hermes_testing.telegram.text import Formatted, formatted
 from hermes_testing.telegram.world import FIRST_SUPERGROUP, FakeChat, MediaKind, Message, Press, User, World
 
 _VERBS = frozenset({
-    "person", "group", "topic", "close_topic", "say", "attach", "edit", "unsay", "press", "block",
+    "person", "group", "topic", "close_topic", "reopen_topic", "say", "attach", "edit", "unsay", "press", "block",
     "deactivate", "expel_bot", "let_bot_in", "upgrade", "inject", "look", "settings", "flood", "faults", "journal",
     "updates", "facts",
 })  # fmt: skip
@@ -108,6 +108,14 @@ class FakePeople:
 
     def close_topic(self, chat: int, thread: int) -> None:
         self._chat(chat).closed_topics.append(thread)
+
+    def reopen_topic(self, name: str, chat: int, thread: int) -> None:
+        """Open a topic again; the bot is told in it."""
+        place = self._chat(chat)
+        place.closed_topics.remove(thread)
+        message = self._world.post(place, self._user(name), Formatted(""), thread_id=thread)
+        told = self._world.message_json(message) | {"forum_topic_reopened": {}}
+        self._world.updates.put("message", told, self._world.now(), chat_id=place.id)
 
     # -- doing something -------------------------------------------------------------------------------------------
 

@@ -78,7 +78,10 @@ def read(update: Json, context: ReadingContext) -> MessageEvent | None:
 
 
 def open_again(update: Json) -> str | None:
-    """The chat in which we may write again, by an update about ourselves: unblocked, let back in, no longer muted."""
+    """The chat in which we may write again: we were unblocked, let back in, are no longer muted, or a topic is open."""
+    message = maybe_object(update, "message")
+    if message is not None and "forum_topic_reopened" in message:
+        return str(whole(needed_object(message, "chat"), "id"))
     if (change := maybe_object(update, "my_chat_member")) is None:
         return None
     was, now = (_may_write(needed_object(change, side)) for side in ("old_chat_member", "new_chat_member"))

@@ -231,6 +231,26 @@ def test_after_unblocking_the_bot_a_person_gets_the_answer_once(down: bool) -> N
         assert sum("The answer." in seen.text for seen in ada.replies()) == 1
 
 
+def test_an_answer_to_a_closed_topic_arrives_when_the_topic_is_open_again(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        forum = telegram.group("Club", ada, forum=True)
+        topic = telegram.topic(forum, "Kyoto")
+        telegram.call("close_topic", chat=forum, thread=topic)
+        async with connected() as (adapter, _), delivering(services, adapter) as deliverer:
+            adapter.context = PlatformContext(services.db, adapter, WebhookRoutes(), deliverer.reachable_again)
+            item = owed(services, forum, "answer:1", text="The answer.", thread_id=str(topic))
+            assert await states(services, item) == ["failed"]
+            telegram.call("reopen_topic", name="ada", chat=forum, thread=topic)
+            await telegram.wait_async(lambda: ada.replies(chat=forum), "it arrives")
+            assert await states(services, item) == ["sent"]
+            assert [seen.text for seen in ada.replies(chat=forum)] == ["The answer."]
+
+    asyncio.run(run())
+
+
 def test_back_in_a_group_the_bot_sends_what_the_group_missed(
     services: Services, telegram: FakeTelegram, connected: Connected
 ) -> None:
