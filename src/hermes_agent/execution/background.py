@@ -8,7 +8,8 @@ leaves. Each background command has a folder in the Hermes home, which commands 
 - `input`: a pipe, which the command reads; closed with the order `close`;
 - `control`: a pipe for orders: `close` or `kill`, one a line;
 - `output.N`: the output from byte N on. The first half of the limit stays; of the rest the newest part is kept;
-- `status.json`: how it ended, written once. Without it and without a lock, the process is lost.
+- `status.json`: how it ended, written once, into room that was taken at the start: the output may have filled the disk.
+  Without it and without a lock, the process is lost.
 
 This file runs as a program of its own: it imports the standard library and its neighbours, nothing else.
 """
@@ -33,6 +34,7 @@ _LOOK_SECONDS = 5.0
 _DRAIN_SECONDS = 0.3
 _A_SECOND = 4 << 20
 """Bytes of output a second; a command that prints faster waits, so that it cannot wear out a disk for hours."""
+_STATUS_BYTES = 1024
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The time limit also counts while the machine sleeps."""
 
@@ -50,6 +52,8 @@ def main(lock: int, workdir: int) -> None:
     if sys.platform == "linux":
         landlock.adopt_orphans()
     os.chdir(order["folder"])
+    with contextlib.suppress(OSError):  # a disk that is full already may have room at the end
+        _write_status(b"")
     control = os.open(CONTROL, os.O_RDWR | os.O_NONBLOCK)  # for both, so that it does not end with a sender
     output, writing = os.pipe()
     source = os.open(INPUT, os.O_RDONLY | os.O_NONBLOCK)
@@ -72,17 +76,22 @@ def main(lock: int, workdir: int) -> None:
     _finish(_Run(lock, keeper, output, feeding, control, kept, seconds=order["seconds"]).to_the_end(), kept)
 
 
+def _write_status(text: bytes) -> None:
+    """Write over what is there, which needs no more room than `_STATUS_BYTES` that were written at the start."""
+    with open(os.open(f"{STATUS}.new", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:  # noqa: PTH123
+        file.write(text.ljust(_STATUS_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _finish(ended: dict[str, Any], kept: _OutputFiles) -> None:
     kept.close()
-    text = json.dumps(ended | {"output_bytes": kept.size, "ended_at": time.time()})
+    text = json.dumps(ended | {"output_bytes": kept.size, "ended_at": time.time()}).encode()
     for _ in range(600):  # a full disk may have room again
         if not os.path.exists(LOCK):  # noqa: PTH110 - the folder was removed
             return
         try:
-            with open(f"{STATUS}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_status(text)
             os.rename(f"{STATUS}.new", STATUS)  # noqa: PTH104
             return
         except OSError:

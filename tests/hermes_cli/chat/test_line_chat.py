@@ -213,7 +213,7 @@ def test_ctrl_d_while_it_answers_leaves_when_it_is_done(sit: Sit, home: Path) ->
     chat.see("…")
     chat.press("ctrl-d")
     assert chat.end() == 0
-    assert "That took 1 seconds" in stored(home)[1][1]
+    assert "That took 1 s" in stored(home)[1][1]
 
 
 def test_a_killed_turn_is_told_of_and_taken_up_where_it_stood(sit: Sit, home: Path) -> None:

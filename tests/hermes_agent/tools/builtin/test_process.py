@@ -496,30 +496,45 @@ def test_a_home_that_cannot_be_written_starts_nothing(bench: Bench) -> None:
     assert not (bench.workdir / "made").exists() and not bench.ctx.db.processes.newest()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_drops_output_and_nothing_else(bench: Bench) -> None:
+@pytest.fixture
+def small_disk(bench: Bench) -> Iterator[Path]:
+    """The folder of the processes, on a disk of half a megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
     folder = bench.ctx.home / "processes"
     folder.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], check=True)
     try:
-        pause = "until [ -e {} ]; do sleep 0.1; done"
-        row = begun(bench, f"{pause.format('full')}; seq 1 300000; {pause.format('go')}; exit 3")
-        filler = folder / "filler"
-        with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(b"x" * 4096)
-        (bench.workdir / "full").touch()
-        until(lambda: processes.read(bench.ctx.home, row.id, most=1 << 20).dropped)
-        read = bench.call("process", action="read", id=row.id).content
-        assert read.count("bytes were dropped here") == 1 and "running" in read
-        filler.unlink()
-        (bench.workdir / "go").touch()
-        row = ended(bench, row)
-        assert (row.state, row.exit_code) == ("exited", 3) and row.output_bytes > 1 << 20
+        yield folder
     finally:
         for one in folder.glob("proc_*"):
             shutil.rmtree(one)  # its supervisor notices that
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_drops_output_and_nothing_else(bench: Bench, small_disk: Path) -> None:
+    pause = "until [ -e {} ]; do sleep 0.1; done"
+    row = begun(bench, f"{pause.format('full')}; seq 1 300000; {pause.format('go')}; exit 3")
+    filler = small_disk / "filler"
+    with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    (bench.workdir / "full").touch()
+    until(lambda: processes.read(bench.ctx.home, row.id, most=1 << 20).dropped)
+    read = bench.call("process", action="read", id=row.id).content
+    assert read.count("bytes were dropped here") == 1 and "running" in read
+    filler.unlink()
+    go(bench)
+    row = ended(bench, row)
+    assert (row.state, row.exit_code) == ("exited", 3) and row.output_bytes > 1 << 20
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_the_end_of_a_command_whose_output_fills_the_disk_is_recorded(bench: Bench) -> None:
+    row = begun(bench, f"{UNTIL_GO}; seq 1 300000; exit 3")
+    go(bench)
+    row = ended(bench, row)
+    assert (row.state, row.exit_code) == ("exited", 3) and row.output_bytes > 1 << 20
 
 
 def test_a_process_nobody_hears_of_is_lost_in_the_end(bench: Bench) -> None:
