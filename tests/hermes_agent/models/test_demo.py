@@ -20,6 +20,7 @@ from hermes_agent.models.call import call, retried
 from hermes_agent.models.demo import model as demo
 from hermes_agent.models.demo import words as demo_words
 from hermes_agent.tools import registry
+from hermes_agent.turn import tool_calls
 from hermes_config import config as configuration
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB
@@ -146,6 +147,29 @@ def test_says_something_about_a_job_a_process_and_delegated_work() -> None:
     assert quiet.endswith("exit code 3, after 20.1 s. It printed nothing.")
     work = "[The work that you delegated has ended.]\n\n## 1. Sum up a.txt\nIt is short.\n\n## 2. Sum up b.txt\nLong."
     assert (ask(work).content or "").endswith("- It is short.\n- Long.")
+
+
+@pytest.mark.parametrize(
+    ("result", "answer"),
+    [
+        ("The person gave permission, and it ran. Its result:\n(no output)\n[exit code 0]", "Done: `rm -r old` ran "),
+        ("It was not run: the person said no (later). Do not work around it.", "All right, I left it alone: you said"),
+        (
+            "The person gave permission, but it was not run:\nthe folder has changed.",
+            "All right, I left it alone: the",
+        ),
+        (tool_calls.LOST, "I was lost in the middle of that"),
+    ],
+)
+def test_knows_the_call_whose_question_was_answered_later(result: str, answer: str) -> None:
+    name, arguments = called("delete the folder old")
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    step = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    waits = {"role": "tool", "tool_call_id": "1", "content": "The command was not run: it waits (ask_1)."}
+    meanwhile = "what is 6 * 7?", {"role": "assistant", "content": "42"}
+    about = f"[About the call {name} that waited for permission (ask_1):]\n{result}"
+    for between in ((), meanwhile):
+        assert (ask("delete the folder old", step, waits, *between, about).content or "").startswith(answer)
 
 
 def test_every_call_is_one_the_offered_tool_takes() -> None:

@@ -14,6 +14,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2s
 from typing import Any
 
@@ -38,6 +39,7 @@ PACE_HEADER = "x-demo-tokens-per-second"
 _CONTEXT = 32_000
 _REMEMBERED = 256
 _DONE = b"data: [DONE]\n\n"
+_WAITED = re.compile(r"\[About the call \S+ that waited for permission \((\S+)\):\]\n(.*)", re.DOTALL)
 _COMPACTION = "[CONTEXT COMPACTION"
 """The beginning of a compression's summary, which is a user message but not the person's text."""
 
@@ -103,9 +105,9 @@ def _read(value: Any) -> DemoRequest:
     functions = [tool.get("function") or {} for tool in value.get("tools") or ()]
     return DemoRequest(
         system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
-        said=tuple(text for text in said if not text.startswith((_COMPACTION, control.ADDED))),
+        said=tuple(one for one in said if not one.startswith((_COMPACTION, control.ADDED)) and not _WAITED.match(one)),
         tools={str(one.get("name")): frozenset(one.get("parameters", {}).get("properties") or ()) for one in functions},
-        results=_results(messages[:first_added]),
+        results=_waited(messages[:first_added]) or _results(messages[:first_added]),
         added="\n".join(_text(one).removeprefix(control.ADDED).strip() for one in messages[first_added:]),
     )
 
@@ -113,6 +115,17 @@ def _read(value: Any) -> DemoRequest:
 def _is_added(message: Mapping[str, Any]) -> bool:
     """Whether the person added this message while the tools ran."""
     return message.get("role") == "user" and _text(message).startswith(control.ADDED)
+
+
+def _waited(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
+    """The result of a call that was permitted or denied later, if the conversation ends with it."""
+    found = _WAITED.match(_text(messages[-1])) if messages else None
+    if found is None:
+        return ()
+    asked = (at for at, one in enumerate(messages) if one.get("role") == "tool" and found[1] in _text(one))
+    step = _results(messages[: next(asked, -1) + 1])
+    said = re.sub(r"^(?:It was not run|.*, but it was not run): ?\n?", "The command was not run: ", found[2])
+    return tuple(replace(one, text=re.sub(r"^.* Its result:\n", "", said)) for one in step[-1:])
 
 
 def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
