@@ -65,7 +65,7 @@ class _Turn:
 
     turn: Turn
     text: str = ""
-    """The model's last text."""
+    """Its answer, if its last step is one."""
     steps: int | None = 0
     """How many of its steps the running process has stored; None if we joined in the middle."""
     calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
@@ -395,14 +395,15 @@ def _new_text(turn: _Turn, live: LiveText) -> Iterator[News]:
 
 def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
     if row["role"] == "assistant":
-        shown, turn.text = turn.shown, text_of(row.get("content"))
+        shown, text, calls = turn.shown, text_of(row.get("content")), list(calls_of(row))
         turn.shown, turn.steps = "", None if turn.steps is None else turn.steps + 1
-        rest = turn.text[len(shown) :] if turn.text.startswith(shown) else ""
+        turn.text = "" if calls else text
+        rest = text[len(shown) :] if text.startswith(shown) else ""
         if rest:
             yield "message.delta", {"text": rest}
-        if row.get("tool_calls") and turn.text.strip():
-            yield "message.interim", {"text": turn.text, "already_streamed": True}
-        for call in calls_of(row):
+        if calls and text.strip():
+            yield "message.interim", {"text": text, "already_streamed": True}
+        for call in calls:
             summary = session_view.call_summary(call)
             turn.calls[call.id] = (call.name, summary, float(row.get("timestamp") or time.time()))
             yield "tool.start", {"tool_id": call.id, "name": call.name, "context": summary}

@@ -164,7 +164,8 @@ def test_a_question_for_which_the_phone_s_turn_waits_is_answered_at_a_terminal_t
 
 
 def test_a_turn_that_is_put_down_ends_at_the_terminal_and_its_question_stays() -> None:
-    model = ScriptedModel(say("Hello."), say(calls=[call("terminal", {"command": "rm -rf old"})]), say("I left it."))
+    remove = call("terminal", {"command": "rm -rf old"})
+    model = ScriptedModel(say("Hello."), say("I tidy up.", calls=[remove]), say("I left it."))
     config = {"auto_title": False, "approvals": {"timeout": 1}}
     with Scenario(FakeTelegram(flood=OFF), model, config=config) as scene:
         ada = scene.owner("ada")
@@ -176,7 +177,8 @@ def test_a_turn_that_is_put_down_ends_at_the_terminal_and_its_question_stays() -
             sid = client.call("session.resume", session_id=recent)["session_id"]
             ada.say("tidy up")
             asked = client.event("approval.request", sid)
-            assert client.event("message.complete", sid)["status"] == "complete"
+            ended = client.event("message.complete", sid)
+            assert (ended["status"], ended["text"]) == ("complete", ""), "what it said before its call is shown already"
             assert "approval.closed" not in client.events()
             ada.say(f"/deny {asked['approval_id']}")
             assert client.event("approval.closed", sid) == {"approval_id": asked["approval_id"]}
