@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,12 @@ def test_the_host_is_checked_whatever_address_is_bound(door: Open) -> None:
             ("0.0.0.0", ["Hermes.example", "10.1.2.3", "fd00::7"], {
                 "hermes.example", "HERMES.EXAMPLE:443", "10.1.2.3:80", "[fd00::7]", "[fd00:0:0::7]:8642"}),
             ("127.0.0.1", ["hermes.example"], {"hermes.example"}),
+            *([("::", ["hermes.example"], {"hermes.example"})] if _has_ipv6() else []),
         ):  # fmt: skip
             async with door(api_server={"host": address, "hosts": hosts}) as here:
                 port = here.api.address.rpartition(":")[2]
-                async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=here.client.headers) as mine:
+                here_too = f"http://{'[::1]' if address == '::' else '127.0.0.1'}:{port}"
+                async with httpx2.AsyncClient(base_url=here_too, headers=here.client.headers) as mine:
                     for host in {"localhost", f"127.0.0.1:{port}", "[::1]:80", *known}:
                         assert (await mine.get("/v1/models", headers={"host": host})).status_code == 200, host
                     for host in (
@@ -93,6 +96,14 @@ def test_the_host_is_checked_whatever_address_is_bound(door: Open) -> None:
                             assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong_host"), host
 
     asyncio.run(go())
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("name", ["*", "http://hermes.example", "hermes.example:443", "a/b", "*.example", "a b"])

@@ -111,13 +111,13 @@ class TestWhichAreLoaded:
 
     def test_a_plug_in_of_any_kind_is_loaded_when_it_is_enabled(self, plugged: PluginHome) -> None:
         """Whatever `kind` a manifest of hermes-agent names."""
-        platform = "def register(ctx):\n    ctx.register_platform('irc', label='IRC')\n"
+        platform = "def register(ctx):\n    ctx.register_platform('irc', title='IRC')\n"
         plugged.add("irc", platform, manifest="name: irc\nkind: platform")
         plugged.add("web", HOOK.format("web"), manifest="name: web\nkind: backend")
         plugged.add("mem", HOOK.format("mem"), manifest="name: mem\nkind: exclusive")
         manager = plugged.load("irc", "mem")
         assert states(manager) == {"irc": "loaded", "web": "off", "mem": "loaded"}
-        assert manager.registries.platforms["irc"].fields == {"label": "IRC"}
+        assert manager.registries.platforms["irc"].fields == {"title": "IRC"}
         assert manager.plugins["mem"].found.manifest.kind == "exclusive"
 
     def test_a_hook_that_nothing_calls_is_noted(self, plugged: PluginHome) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 
-pytestmark = pytest.mark.usefixtures("named_store")
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.both_engines]
 
 DAY = 86_400.0
 
@@ -124,3 +124,11 @@ def test_an_index_that_is_behind_costs_no_hit_and_is_told(run, db, talks, home) 
     ran = run("sessions", "search", "needle", "--newest", "--limit", "3")
     assert "needle 1999" in ran.out
     assert "messages behind" in ran.err
+
+
+def test_a_segment_with_many_hits_is_looked_up_once(run, db, talks, monkeypatch) -> None:
+    asked, tip = [], SessionDB.get_compression_tip
+    monkeypatch.setattr(SessionDB, "get_compression_tip", lambda self, one: asked.append(one) or tip(self, one))
+    db.append_messages("desk", [{"role": "user", "content": f"ryokan {n}"} for n in range(9)])
+    assert len(hits(run("sessions", "search", "ryokan", "--json"))) == 12
+    assert sorted(asked) == ["desk", "trip_1", "trip_2"]

@@ -93,7 +93,11 @@ def test_titles_and_ids_of_any_segment_find_the_conversation(db: SessionDB, cloc
     assert find(search_query="%") == []
     assert find(search_query="\0") == find(search_query=" \0 ") == find()
     assert ids(db.search_sessions_by_id("one")) == ["three"]
-    assert ids(db.search_sessions_by_id("e")) == ["else", "three"], "an id that begins so comes first"
+    assert ids(db.search_sessions_by_id("e")) == ["else", "three"]
+    for name in ("ten", "tenth", "often"):  # the last two are newer, and so come first otherwise
+        db.create_session(name, "cli")
+        clock.advance(10)
+    assert ids(db.search_sessions_by_id("ten")) == ["ten", "tenth", "often"], "the id itself, then those that begin so"
 
 
 def test_archiving_any_segment_hides_the_conversation(db: SessionDB, clock: Clock) -> None:

@@ -304,6 +304,20 @@ def test_a_row_that_others_hold_costs_one_job_of_a_group(stores: TestStores, no_
         assert keys(db) == ["first", "held", "last"]
 
 
+def test_a_job_of_a_group_waits_less_for_a_row_than_a_job_alone(stores: TestStores) -> None:
+    """All other jobs of the group wait with it, and so do the leases that this process has to renew."""
+    with closing(SessionDB(stores.postgresql(), limits=Limits(write_wait_ms=1_200))) as db:
+
+        def patience(conn: Any) -> Any:
+            return conn.rows("SELECT current_setting('lock_timeout')")[0][0]
+
+        async def together() -> list[Any]:
+            return await asyncio.gather(*(writers.queued(db.engine, patience) for _ in range(3)))
+
+        assert asyncio.run(together()) == ["200ms"] * 3
+        assert db.engine.write(patience) == "1200ms"
+
+
 def test_a_server_that_restarts_is_waited_for(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connections break, and for a moment it refuses new ones."""
     address = stores.postgresql()
