@@ -178,7 +178,11 @@ class Budget:
         """Count the reported usage, or the full reservation without a report. Returns the cost; None if unknown."""
         if usage is not None and not (usage.input_tokens and usage.output_tokens):
             usage = None  # some servers fill the fields with zeros
-        cost = None if usage is None or reservation.price is None else cost_of(reservation.price, usage)
+        price, cost = reservation.price, None
+        if price is not None and usage is not None:
+            cost = cost_of(price, usage)
+        elif price is not None and not _highest_cost(price, 1, 1).nano_usd:
+            cost = 0  # whatever was used
         if reservation.held is not None:
             used = None if usage is None else Amount(cost or 0, usage.input_tokens + usage.output_tokens)
             reservation.notices += map(notice, await self._db.budgets.settle(reservation.held, used))

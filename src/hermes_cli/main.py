@@ -221,10 +221,10 @@ def _show_traceback(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def _complain(line: str) -> None:
-    from hermes_cli.framework.text import harmless
+    from hermes_cli.framework import output
 
     try:
-        print(f"hermes: {harmless(line)}", file=sys.stderr, flush=True)
+        output.complain(line)
     except OSError:  # stderr is closed; the exit code still reports the error
         return
 

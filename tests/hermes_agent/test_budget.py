@@ -13,7 +13,7 @@ from tests.hermes_agent.conftest import Person
 from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
-from hermes_agent.budget import Budget, Reservation, amount
+from hermes_agent.budget import Budget, Reservation, amount, spent_today
 from hermes_agent.models.base import Endpoint, ModelError, TokenUsage
 from hermes_config import config
 from hermes_state.ids import ConversationId, PersonId
@@ -201,6 +201,17 @@ def test_what_costs_nothing_is_never_stopped_by_a_money_limit(make: Make) -> Non
     budget = make(PRICE + "budget: {day: {usd: 0}}")
     assert "$0.00" in refusal(budget)
     reserve(budget, model="local-thing", provider="ollama")
+
+
+def test_what_costs_nothing_has_a_known_cost_without_reported_usage(home: Path, make: Make, db: SessionDB) -> None:
+    with ScriptedModel(say("Hello.", usage=TokenUsage(input_tokens=0, output_tokens=0))).served() as server:
+        make(
+            f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key}}\n"
+            "auto_title: false\nmodels: {scripted-1: {price: {input: 0, output: 0}}}\n"
+        )
+        result = AIAgent(session_db=db).run_conversation("hello")
+    assert (result["cost_status"], result["estimated_cost_usd"]) == ("estimated", 0.0)
+    assert spent_today(db, config.load(), PersonId("ada")) == "today $0.00, no limit set"
 
 
 def test_the_person_is_warned_once(make: Make, db: SessionDB, clock: Clock) -> None:

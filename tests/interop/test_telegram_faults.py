@@ -115,6 +115,22 @@ def test_a_bot_that_is_too_quick_is_told_how_long_to_wait(monkeypatch: pytest.Mo
             assert ask(fake, "sendMessage", chat_id=ada.id, text=str(number))["ok"] is True
 
 
+def test_flood_control_is_on_unless_it_is_switched_off() -> None:
+    token = "99:a-token-of-this-test"
+    with (
+        FakeTelegram(token=token) as here,
+        _Process("--token", token) as process,
+        RemoteTelegram(process.line(), token) as apart,
+    ):
+        for fake, address in ((here, here.address), (apart, apart.address)):
+            ada = fake.person("ada")
+            ada.say("hi")
+            for number in range(8):
+                body = {"chat_id": ada.id, "text": str(number)}
+                httpx2.post(f"{address}/bot{token}/sendMessage", json=body, trust_env=False)
+            assert {call.code for call in fake.journal("sendMessage")} == {200, 429}
+
+
 # -- the way there and back ----------------------------------------------------------------------------------------
 
 

@@ -210,7 +210,7 @@ def _print(result: Result, footer: str, *, as_json: bool, screen: Screen, stream
     if code == FAILED and not said:
         raise TurnFailed(str(result.get("error") or TurnFailed._default_message()))
     if code == FAILED and result.get("error") and result.get("error") != said:
-        print(f"hermes: {text.harmless(str(result['error']))}", file=sys.stderr)
+        output.complain(str(result["error"]))
     screen.say(f"{footer} · session {result.get('session_id')}", style="dim")
     return code
 

@@ -51,6 +51,12 @@ def window() -> int | None:
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
+def complain(line: str) -> None:
+    """Print an error as one line on stderr; at a terminal it is wrapped between words."""
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+    print("\n".join(text.wrapped(f"hermes: {line}", columns or None)), file=sys.stderr, flush=True)
+
+
 def style(content: str, name: str) -> str:
     """Return the text in a colour or weight if stdout is a terminal that shows colours."""
     if not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

@@ -162,6 +162,16 @@ def test_an_error_of_ours_is_one_line_with_file_line_and_key(home: Path) -> None
     )
 
 
+def test_an_error_at_a_terminal_is_wrapped_between_words() -> None:
+    with Terminal([*HERMES, "--resume", "nobody said that", "-q", "hello"], columns=40) as window:
+        assert window.end() == 1
+    assert window.shown.splitlines() == [
+        'hermes: no conversation "nobody said',
+        'that". hermes sessions list shows all',
+        "conversations.",
+    ]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root: a home of another account")
 def test_root_writes_nothing_into_a_home_of_somebody_else(home: Path) -> None:
     home.mkdir()
