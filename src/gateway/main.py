@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _STARTING_SECONDS, _STARTING_BEAT_SECONDS = 10.0, 0.2
+_PRINTED = "gateway.out"
+"""What a gateway in the background prints: plug-ins and crashes; what it logs is in the log alone."""
 
 
 def run_until_ended(config: Config, *, attached: bool = False) -> int:
@@ -55,7 +57,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     """Run until a signal, or if `attached` until the parent process ends; returns the exit code."""
     lock = status.acquire_gateway_lock(config.home)
     try:
-        logs.install("gateway.log", level=logging.INFO, screen=True)
+        logs.install("gateway.log", level=logging.INFO, screen=not logs.prints_into(_PRINTED))
         metrics.install_trace_filter()
         _discover_plugins()
         settings = load_gateway_config(config)
@@ -194,7 +196,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             "config_problem": None if broken is None else broken.one_line(),
         }  # fmt: skip
         try:
-            await asyncio.to_thread(logs.bound_printed, "gateway.out")
+            await asyncio.to_thread(logs.bound_printed, _PRINTED)
             await asyncio.to_thread(functools.partial(status.write_runtime_status, services.home, **facts))
         except OSError as error:  # a full disk is temporary, and the heartbeat must go on after it
             _log.warning("cannot write the heartbeat (%s)", error.strerror, extra={"action": "heartbeat"})

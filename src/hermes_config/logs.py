@@ -40,16 +40,23 @@ class LogFile(logging.Handler):
         """Ignore the error: it could only be shown on the person's screen."""
 
 
+def prints_into(name: str) -> bool:
+    """Whether what this process prints goes into `<home>/logs/<name>`, which its parent opened."""
+    try:
+        return os.path.samestat(os.fstat(2), (ensure_folder("logs") / name).stat())
+    except (OSError, HermesError):
+        return False
+
+
 def bound_printed(name: str) -> None:
     """If this process prints into `<home>/logs/<name>`, bound that file: when it is full, only its newest half stays.
 
-    The parent process opened it for appending, so it can be cut while in use.
+    It was opened for appending, so it can be cut while in use.
     """
     try:
-        printed, file = os.fstat(2), ensure_folder("logs") / name
-        if printed.st_size <= DEFAULTS.log_bytes or not os.path.samestat(printed, file.stat()):
+        if os.fstat(2).st_size <= DEFAULTS.log_bytes or not prints_into(name):
             return
-        with file.open("rb") as opened:
+        with (ensure_folder("logs") / name).open("rb") as opened:
             opened.seek(-(DEFAULTS.log_bytes // 2), os.SEEK_END)
             newest = opened.read()
         os.ftruncate(2, 0)

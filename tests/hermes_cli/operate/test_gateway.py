@@ -81,7 +81,13 @@ def test_start_waits_for_the_first_state_of_the_platforms(demo: Path, good: bool
         hermes("gateway", "stop")
 
 
-def test_what_it_prints_in_the_background_is_bounded(demo: Path) -> None:
+def test_what_it_prints_in_the_background_is_bounded_and_not_what_it_logs(demo: Path) -> None:
+    plugin = demo / "plugins" / "loud"
+    plugin.mkdir(parents=True)
+    (plugin / "plugin.yaml").write_text("name: loud\nversion: '1'\n")
+    said = "print('the plug-in leaves', flush=True)"
+    (plugin / "__init__.py").write_text(f"import atexit\n\n\ndef register(ctx):\n    atexit.register(lambda: {said})\n")
+    (demo / "config.yaml").write_text("model: demo\nplugins: {enabled: [loud]}\n")
     hermes("gateway", "start")
     printed = demo / "logs" / "gateway.out"
     with printed.open("ab") as file:
@@ -94,7 +100,8 @@ def test_what_it_prints_in_the_background_is_bounded(demo: Path) -> None:
     hermes("gateway", "stop")
     said = printed.read_text(encoding="utf-8")
     assert said.startswith("a plug-in says something\n")
-    assert "its last words\n" in said and "stopping: running turns" in said.partition("its last words\n")[2]
+    assert said.endswith("its last words\nthe plug-in leaves\n")
+    assert "stopping: running turns" in (demo / "logs" / "gateway.log").read_text(encoding="utf-8")
 
 
 def test_a_broken_configuration_is_said_and_nothing_runs(demo: Path) -> None:
