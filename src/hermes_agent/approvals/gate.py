@@ -150,7 +150,8 @@ class CommandGate:
     person_wait: PersonWait = field(default_factory=PersonWait)
     """Measures the time that a person takes to answer."""
     answers: str = ""
-    """The question that was answered while the turn waited: its answer permits this call, which is not asked again."""
+    """The question that was answered while the turn waited: its answer permits this call, which is not asked again.
+    What else the call needs is asked now."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """This gate, bound to one tool call."""
@@ -284,7 +285,7 @@ class CommandGate:
     async def _permit_by_answer(self, call: _Call) -> GateDecision:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
-        if self.answers:
+        if bool(self.answers) and await asyncio.to_thread(self._is_answered, call.action):
             reason = "what was approved has changed since"
             await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason=reason)
             return _denial(call.why, _CHANGED)
@@ -328,6 +329,11 @@ class CommandGate:
             requester_id=self.person_id, approver_id=self.approver_id, fence=self.fence,
             seconds=max(self.config.approvals.timeout, self.open_seconds),
         )  # fmt: skip
+
+    def _is_answered(self, action: Action) -> bool:
+        """Whether the answered question is about this action; a call may need an answer to another one, too."""
+        row = self.db.approvals.get(self.answers)
+        return row is None or all(row.call.get(one) == getattr(action, one) for one in ("kind", "text", "workdir"))
 
     def _is_open(self, question_id: str) -> bool:
         row = self.db.approvals.get(question_id)
