@@ -94,7 +94,7 @@ def _readable(loaded: config.Config) -> None:
     from hermes_agent.models import providers
 
     load_gateway_config(loaded)
-    providers.model_entry(loaded)
+    providers.check(loaded)
 
 
 def hook_notes(loaded: config.Config) -> list[str]:
