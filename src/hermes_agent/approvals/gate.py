@@ -285,7 +285,10 @@ class CommandGate:
     async def _permit_by_answer(self, call: _Call) -> GateDecision:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
-        if bool(self.answers) and await asyncio.to_thread(self._is_answered, call.action):
+        answered = await asyncio.to_thread(self.db.approvals.get, self.answers) if self.answers else None
+        if answered is not None and await asyncio.to_thread(self._was_permitted, call, answered):
+            return call.verdict
+        if answered is not None and _is_about(answered, call.action):
             reason = "what was approved has changed since"
             await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason=reason)
             return _denial(call.why, _CHANGED)
@@ -330,10 +333,11 @@ class CommandGate:
             seconds=max(self.config.approvals.timeout, self.open_seconds),
         )  # fmt: skip
 
-    def _is_answered(self, action: Action) -> bool:
-        """Whether the answered question is about this action; a call may need an answer to another one, too."""
-        row = self.db.approvals.get(self.answers)
-        return row is None or all(row.call.get(one) == getattr(action, one) for one in ("kind", "text", "workdir"))
+    def _was_permitted(self, call: _Call, answered: Approval) -> bool:
+        """Whether this was allowed once before the turn waited for another answer that the same tool call needs."""
+        mark = answered.call.get("mark")
+        once = [one for one in self.db.approvals.of_turn(self.turn_id) if (one.state, one.scope) == ("used", "once")]
+        return bool(mark) and any((one.call_hash, one.call.get("mark")) == (call.hash, mark) for one in once)
 
     def _is_open(self, question_id: str) -> bool:
         row = self.db.approvals.get(question_id)
@@ -403,6 +407,10 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
         log.warning("an approver failed: %s", type(error).__name__, extra={"action": "approval", "id": question.id})
         return "deny"
     return choice if choice in get_args(Choice) else "deny"
+
+
+def _is_about(question: Approval, action: Action) -> bool:
+    return all(question.call.get(name) == getattr(action, name) for name in ("kind", "text", "workdir"))
 
 
 def _needs_of(action: Action, judged: Judgement | None, sandbox: SandboxKind) -> tuple[Need, ...]:

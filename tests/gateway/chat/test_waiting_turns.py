@@ -310,6 +310,34 @@ def test_a_call_that_needs_two_answers_asks_for_the_second_one_when_it_has_the_f
     asyncio.run(go())
 
 
+def test_a_call_is_not_asked_about_again_for_what_was_answered_before_it_waited(db: SessionDB, home: Path) -> None:
+    body = """
+        def register(ctx):
+            ctx.register_hook("pre_tool_call", lambda **_: {"action": "approve", "message": "I want it"})
+    """
+
+    async def go() -> None:
+        with steps(say("Tidied up.")) as model:
+            async with gateway(db, home, model, plugins={"enabled": ["asks"]}, approvals={"timeout": 2}) as here:
+                folder = workspace(here)
+                await here.chat.say("tidy up", OWNER)
+                wanted = await here.until(lambda: [one for one in here.chat.messages if one.buttons])
+                await here.chat.answer(pressed(wanted[0], "once"), OWNER)
+                await here.until(db.turns.waiting)
+                await here.quiet()
+                card = next(one for one in here.chat.messages if one.buttons and one is not wanted[0])
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+                await here.quiet()
+            assert not (folder / "old").exists() and (folder / "log.txt").read_text() == "gone\n"
+            assert len(db.approvals.of_turn(db.turns.list()[0].id)) == 2
+
+    with plugin_home(home) as plugged:
+        plugged.add("asks", body)
+        plugged.load("asks")
+        asyncio.run(go())
+
+
 def test_a_yes_that_a_plugin_wanted_is_used_by_the_call_that_waited(db: SessionDB, home: Path) -> None:
     """The plug-in also sees the call's result; the same call, made again, is another question."""
     body = """
