@@ -257,7 +257,8 @@ class CommandGate:
         """
         if not call.names:
             return call
-        folders = (self._workspace(call.action), gettempdir(), *map(os.path.expanduser, self.config.sandbox.write))
+        more = map(os.path.expanduser, self.config.sandbox.write)
+        folders = (self._workspace(call.action), str(self.home / "workspace"), gettempdir(), *more)
         found = await asyncio.to_thread(_named_files, call, folders)
         exact = [call.bound, *self.extra_reasons, *found]
         return replace(call, hash=_hash(exact) if exact[1:] else call.bound)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -450,6 +452,21 @@ class TestAnswers:
             script.unlink()
             script.symlink_to("/usr/bin/id")
             assert not permit(gate(db, None, turn="t4"), "./deploy.sh", **more).allowed
+
+    def test_a_script_in_the_workspace_of_the_home_is_bound_too(
+        self, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """File tools write there without a question from every folder."""
+        monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # this test runs in a temporary folder
+        script, more = tmp_path / "home/workspace/deploy.sh", {"workdir": str(tmp_path / "project"), "outside": True}
+        script.parent.mkdir(parents=True)
+        (tmp_path / "project").mkdir()
+        script.write_text("echo one\n")
+        for person, allowed in ((Person("always"), True), (None, True), (None, False)):
+            if not allowed:
+                script.write_text("rm -rf ~\n")
+            made = replace(gate(db, person), home=tmp_path / "home")
+            assert permit(made, f"bash {script}", **more).allowed is allowed
 
     def test_a_script_that_changes_while_the_person_reads_is_not_run_outside(
         self, db: SessionDB, tmp_path: Path
