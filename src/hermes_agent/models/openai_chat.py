@@ -221,10 +221,10 @@ class ChatReader(StreamReader):
             raise errors.from_event(payload)
         if isinstance(payload.get("model"), str):
             self._model = payload["model"]
-        if payload.get("usage") or payload.get("x_groq"):  # in one piece of many
-            usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
-            self._usage = _usage(usage).largest(self._usage) if usage else self._usage
-            self._uncounted &= not usage
+        if said := section(payload, "usage") or section(payload.get("x_groq"), "usage"):  # in one piece of many
+            usage = _usage(said)
+            broken = self._uncounted and not (usage.input_tokens and usage.output_tokens)
+            self._usage, self._uncounted = usage.largest(None if broken else self._usage), False
 
     def _end(self, choice: Mapping[str, Any]) -> None:
         reason = choice.get("finish_reason")
