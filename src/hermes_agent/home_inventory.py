@@ -97,7 +97,7 @@ def inventory(
     `environ` returns a variable of the environment or `.env`; without one, `.env` alone counts. `jobs_taken`: as after
     `hermes cron import`.
     """
-    accepted = {name_of(written): written for written in _names(tree.get("acknowledged"))}
+    accepted = _names(tree.get("acknowledged"))
     order = list(VERDICTS)
     found: dict[str, HomeEntry] = {}
     for entry in (
@@ -113,15 +113,15 @@ def inventory(
 
 
 def _with_mark(
-    entry: HomeEntry, accepted: Mapping[str, str], tree: Mapping[Any, Any], variables: Mapping[str, str]
+    entry: HomeEntry, accepted: Collection[str], tree: Mapping[Any, Any], variables: Mapping[str, str]
 ) -> HomeEntry:
     """The entry with the hash of its value, and whether it is acknowledged with this value."""
     variable = entry.name.removeprefix(".env ")
     value = variables.get(variable) if variable != entry.name else _value_at(tree, entry.name.split("."))
-    entry = entry._replace(mark="" if value is None else _hash(value))
-    written = accepted.get(entry.name)
-    if written is None or written in (entry.name, entry.as_acknowledged):
-        return entry._replace(acknowledged=written is not None)
+    entry = entry._replace(mark=entry.mark or ("" if value is None else _hash(value)))
+    known = entry.name in accepted or entry.as_acknowledged in accepted
+    if known or entry.name not in map(name_of, accepted):
+        return entry._replace(acknowledged=known)
     return entry._replace(about=f"{entry.about}; it was acknowledged with another value")
 
 
@@ -202,7 +202,7 @@ def _gateway_json(home: Path, environ: Environ) -> Iterator[HomeEntry]:
     except (OSError, ValueError):  # the gateway does not start with it, and says so
         return
     for one in _settings(said, environ) if isinstance(said, Mapping) else ():
-        yield one._replace(name=f"gateway.json {one.name}")
+        yield one._replace(name=f"gateway.json {one.name}", mark=_hash(_value_at(said, one.name.split("."))))
 
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -> HomeEntry:

@@ -167,6 +167,28 @@ def test_a_value_that_changes_must_be_acknowledged_again(home: Path) -> None:
     AIAgent().close()  # a name that a person wrote is good for every value
 
 
+def test_a_job_whose_name_ends_like_a_mark_can_be_acknowledged(home: Path) -> None:
+    (home / "cron").mkdir(mode=0o700, parents=True)
+    job = {"id": "a", "name": "Digest #20261119", "enabled": True, "schedule": {"kind": "cron", "expr": "0 9 * * *"}}
+    (home / "cron" / "jobs.json").write_text(json.dumps({"jobs": [job]}))
+    (home / "config.yaml").write_text("model: demo\n")
+    for _ in range(2):
+        assert main(["config", "acknowledge", "jobs/Digest #20261119"]) == 0
+        AIAgent().close()
+    assert config.load(home).acknowledged == ("jobs/Digest #20261119",)
+
+
+def test_a_value_of_gateway_json_that_changes_must_be_acknowledged_again(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model: demo\n")
+    for chats in ([-1], [-1, -2]):
+        said = {"platforms": {"telegram": {"extra": {"allowed_chats": chats}}}}
+        (home / "gateway.json").write_text(json.dumps(said))
+        assert main(["config", "check"]) == 1
+        assert main(["config", "acknowledge", "gateway.json platforms.telegram.extra.allowed_chats"]) == 0
+        assert main(["config", "check"]) == 0
+
+
 def test_an_older_homes_gateway_json_is_a_part_of_the_table(tmp_path: Path) -> None:
     extra = {"allowed_users": [1], "allowed_chats": [-1]}
     said = {"platforms": {"telegram": {"extra": extra}}, "profile_routes": [{"a": 1}], "group_sessions_per_user": True}

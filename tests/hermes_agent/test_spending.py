@@ -118,6 +118,8 @@ class Provider:
             ]
             if odd not in ("0", "1"):
                 del events[1]
+            begun = f'{{"prompt_tokens": {fed}, "completion_tokens": 1}}'
+            events.insert(0, f'{{"choices": [{{"delta": {{"role": "assistant"}}}}], "usage": {begun}}}')
         else:
             block = (
                 f'{{"type": "content_block_start", "index": 0, "content_block": {{"type": "text", "text": "{text}"}}}}'

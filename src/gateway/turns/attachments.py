@@ -43,7 +43,7 @@ class MediaLimits:
     folder_bytes: int = 2048 * _MIB
     """Beyond it the least recently used files are removed (`limits.media_folder_bytes`)."""
     needed: Callable[[], Collection[str]] = tuple
-    """The names of files that stay, because they have not been delivered."""
+    """The names of files that stay, because a delivery or a message still needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

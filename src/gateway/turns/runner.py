@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.access import authorisation
@@ -31,6 +32,7 @@ from hermes_agent.media.transcription import VoiceListener
 from hermes_agent.messages import text_of
 from hermes_agent.turn.request import TurnRequest
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
+from hermes_state.people import media_files
 from hermes_state.storage.writer import look
 from hermes_state.turns.inbox import LOCAL
 
@@ -284,7 +286,7 @@ class TurnRunner:
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
                 file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes,
-                needed=services.db.outbox.files_to_send,
+                needed=partial(media_files.needed, services.db),
             ),
         )  # fmt: skip
         if not running.rows:

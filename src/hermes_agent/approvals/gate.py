@@ -22,6 +22,7 @@ import json
 import logging
 import os.path
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,8 @@ class _Call:
     """The hash of the exact call, which the permit carries."""
     hash: str
     """The hash including plug-ins' reasons: an approval without them does not cover a call with them."""
+    names: tuple[str, ...] = ()
+    """What the line of a command that leaves the sandbox names: perhaps files."""
 
     @property
     def why(self) -> str:
@@ -147,7 +150,8 @@ class CommandGate:
     person_wait: PersonWait = field(default_factory=PersonWait)
     """Measures the time that a person takes to answer."""
     answers: str = ""
-    """The question that was answered while the turn waited: its answer permits this call, which is not asked again."""
+    """The question that was answered while the turn waited: its answer permits this call, which is not asked again.
+    What else the call needs is asked now."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """This gate, bound to one tool call."""
@@ -242,19 +246,22 @@ class CommandGate:
         opening = _opening(action, reasons, unconfined=sandbox == "host")
         bound = _bound(action, opening)
         exact = _hash([bound, *self.extra_reasons]) if self.extra_reasons else bound
-        return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
+        leaves = action.kind == "command" and opening.host and reasons
+        names = _names(action.text, judged) if leaves else ()
+        return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact, names=names)
 
     async def _bound_to_files(self, call: _Call) -> _Call:
         """Bind a call that leaves the sandbox to what the files of the workspace hold that its line names.
 
         Commands may change those files without a question, so a yes to `./deploy.sh` is one for this deploy.sh.
         """
-        action = call.action
-        if action.kind != "command" or not call.opening.host or not call.reasons:
+        if not call.names:
             return call
-        folders = (self._workspace(action), gettempdir(), *map(os.path.expanduser, self.config.sandbox.write))
-        found = await asyncio.to_thread(_named_files, action, folders)
-        return replace(call, hash=_hash([call.bound, *self.extra_reasons, *found])) if found else call
+        more = map(os.path.expanduser, self.config.sandbox.write)
+        folders = (self._workspace(call.action), str(self.home / "workspace"), gettempdir(), *more)
+        found = await asyncio.to_thread(_named_files, call, folders)
+        exact = [call.bound, *self.extra_reasons, *found]
+        return replace(call, hash=_hash(exact) if exact[1:] else call.bound)
 
     async def _permit_by_setting(self, call: _Call, rule: str) -> GateDecision:
         """Permit a call by the owner's configuration; a call that leaves the sandbox is logged before it runs."""
@@ -279,7 +286,10 @@ class CommandGate:
     async def _permit_by_answer(self, call: _Call) -> GateDecision:
         """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
-        if self.answers:
+        answered = await asyncio.to_thread(self.db.approvals.get, self.answers) if self.answers else None
+        if answered is not None and await asyncio.to_thread(self._was_permitted, call, answered):
+            return call.verdict
+        if answered is not None and _is_about(answered, call.action):
             reason = "what was approved has changed since"
             await asyncio.to_thread(self.db.approvals.revoke, self.answers, reason=reason)
             return _denial(call.why, _CHANGED)
@@ -323,6 +333,12 @@ class CommandGate:
             requester_id=self.person_id, approver_id=self.approver_id, fence=self.fence,
             seconds=max(self.config.approvals.timeout, self.open_seconds),
         )  # fmt: skip
+
+    def _was_permitted(self, call: _Call, answered: Approval) -> bool:
+        """Whether this was allowed once before the turn waited for another answer that the same tool call needs."""
+        mark = answered.call.get("mark")
+        once = [one for one in self.db.approvals.of_turn(self.turn_id) if (one.state, one.scope) == ("used", "once")]
+        return bool(mark) and any((one.call_hash, one.call.get("mark")) == (call.hash, mark) for one in once)
 
     def _is_open(self, question_id: str) -> bool:
         row = self.db.approvals.get(question_id)
@@ -394,6 +410,10 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
+def _is_about(question: Approval, action: Action) -> bool:
+    return all(question.call.get(name) == getattr(action, name) for name in ("kind", "text", "workdir"))
+
+
 def _needs_of(action: Action, judged: Judgement | None, sandbox: SandboxKind) -> tuple[Need, ...]:
     """The needs that the judge found. Without a sandbox, and for file tools, an unjudged call asks."""
     if judged is None:
@@ -454,32 +474,54 @@ def _bound(action: Action, opening: SandboxOpening) -> str:
 
 
 _NAME = re.compile(r"[^\s'\"`;|&<>()$={}]+")
-_WRITTEN = re.compile(r">{1,2}\|?\s*[^\s;|&<>()]+")
+_WRITTEN = re.compile(r"(?<!<)>{1,2}\|?\s*[^\s;|&<>()]+")
 """Where output goes: such a file holds something else after each run."""
-_MOST_NAMES, _MOST_FOLDERS, _HASHED_BYTES = 200, 20, 16 * 1024 * 1024
+_MOST_NAMES, _MOST_FOLDERS, _HASHED_BYTES = 1_000, 50, 1024 * 1024
 
 
-def _named_files(action: Action, folders: Iterable[str]) -> list[str]:
-    """The files in these folders that a command names, each with what it holds: also below a folder that it names."""
-    words = _NAME.findall(_WRITTEN.sub(" ", action.text.replace("~/", f"{Path.home()}/")))
-    names = list(dict.fromkeys(words))[:_MOST_NAMES]
-    below = [path for path in _existing([Path(action.workdir)], names) if path.is_dir()][:_MOST_FOLDERS]
-    files = {path for path in _existing([Path(action.workdir), *below], names) if path.is_file()}
-    inside = (path for path in sorted(files) if any(_is_inside(str(path), folder) for folder in folders))
-    return [f"{path}\0{_content(path)}" for path in inside]
+def _names(line: str, judged: Judgement | None) -> tuple[str, ...]:
+    """Everything that may be a path in a line: its words as they are written, and as the shell makes them."""
+    written = _NAME.findall(re.sub(r"\$\w+", " ", _WRITTEN.sub(" ", line.replace("~/", f"{Path.home()}/"))))
+    made = () if judged is None else itertools.chain.from_iterable(one.words for one in judged.programs)
+    names: dict[str, None] = {}
+    for word in (*written, *made):  # also in `@FILE`, `FILE:/there` and `-fFILE`; in `$(pwd)/FILE` it begins with /
+        parts = (word, word.lstrip("/"), *re.split("[:,@]", word), word[2:] if word.startswith("-") else "")
+        names |= dict.fromkeys(filter(None, parts))
+    return tuple(names)[:_MOST_NAMES]
 
 
-def _existing(starts: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
-    for start, name in itertools.product(starts, names):
-        with suppress(OSError, ValueError, RuntimeError):  # it is no path, or nothing is there
-            yield (start / name).resolve(strict=True)
+def _named_files(call: _Call, folders: Iterable[str]) -> list[str]:
+    """The files in these folders that a command names, each with what it holds: also below folders that it names."""
+    ours = [os.path.realpath(folder).rstrip("/") + "/" for folder in folders]
+    starts, found = [call.action.workdir], set[str]()
+    for start in starts:
+        for path in _existing(start, call.names):
+            real = os.path.realpath(path)
+            written, held = (any(f"{one}/".startswith(folder) for folder in ours) for one in (path, real))
+            if not (written or held) or real in starts:
+                continue
+            if not Path(real).is_dir():
+                found.add(f"{path}\0{real}\0{_content(Path(real)) if held else ''}")
+            elif len(starts) < _MOST_FOLDERS:
+                starts.append(real)
+    return sorted(found)
+
+
+def _existing(start: str, names: Iterable[str]) -> Iterator[str]:
+    """What is there under these names. A pattern counts in the last part of a path."""
+    for name in names:
+        path = Path(start, name)
+        with suppress(OSError, ValueError):  # it is no path
+            found = path.parent.glob(re.sub(r"\*+", "*", path.name)) if re.search(r"[*?[]", path.name) else ()
+            every = (path, *itertools.islice(found, _MOST_NAMES))
+            yield from filter(os.path.lexists, map(os.path.normpath, every))
 
 
 def _content(path: Path) -> str:
-    """The hash of a file; of a large or closed one the facts that change with every write."""
+    """The hash of a file; of a large or closed one, or a pipe, the facts that change with every write."""
     try:
         facts = path.stat()
-        if facts.st_size <= _HASHED_BYTES and os.access(path, os.R_OK):
+        if stat.S_ISREG(facts.st_mode) and facts.st_size <= _HASHED_BYTES and os.access(path, os.R_OK):
             return hashlib.sha256(path.read_bytes()).hexdigest()
         return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
     except OSError:

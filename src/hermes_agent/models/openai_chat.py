@@ -187,10 +187,13 @@ class ChatReader(StreamReader):
         self._details: list[dict[str, Any]] = []
         self._by_index: dict[int, PendingCall] = {}
         self._extra: list[tuple[PendingCall, Any]] = []
+        self._uncounted = False
+        """Whether the answer has grown since the usage was reported."""
 
     def take(self, payload: Mapping[str, Any]) -> None:
-        self._frame(payload)
         choice = _first(payload.get("choices"))
+        self._uncounted |= any(value for name, value in section(choice, "delta").items() if name != "role")
+        self._frame(payload)
         self._message(section(choice, "delta"))
         self._end(choice)
 
@@ -203,6 +206,8 @@ class ChatReader(StreamReader):
 
     def reply(self) -> Reply:
         reply = super().reply()
+        if self._uncounted:
+            reply = replace(reply, usage=None)
         if reply.content is None and (refusal := self._refusal.value()):
             return replace(reply, content=refusal, finish_reason="content_filter")
         return reply
@@ -216,9 +221,10 @@ class ChatReader(StreamReader):
             raise errors.from_event(payload)
         if isinstance(payload.get("model"), str):
             self._model = payload["model"]
-        if payload.get("usage") or payload.get("x_groq"):  # in one piece of many
-            usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
-            self._usage = _usage(usage).largest(self._usage) if usage else self._usage
+        if said := section(payload, "usage") or section(payload.get("x_groq"), "usage"):  # in one piece of many
+            usage = _usage(said)
+            broken = self._uncounted and not (usage.input_tokens and usage.output_tokens)
+            self._usage, self._uncounted = usage.largest(None if broken else self._usage), False
 
     def _end(self, choice: Mapping[str, Any]) -> None:
         reason = choice.get("finish_reason")

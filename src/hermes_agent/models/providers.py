@@ -325,11 +325,28 @@ _OWN_FIELDS = ("model", "messages", "system", "tools", "stream", "n")
 """Fields of a request that only Hermes sets: with `n`, the provider would bill answers that nobody reads."""
 
 
-def _options(config: Config, row: Provider, entry: Entry, *, key: str) -> tuple[tuple[str, Any], ...]:
-    extra = _section(config, entry, "extra_body", key=key)
+def check(config: Config) -> None:
+    """Raise `ConfigError` if the entry of the main model, or an `extra_body` of any, cannot be used."""
+    model_entry(config)
+    for key in ("model", "fallback_providers", "fallback_model", "custom_providers", "auxiliary"):
+        found = config.tree.get(key)
+        entries = [(key, one) for one in (found if isinstance(found, list | tuple) else (found,))]
+        if key == "auxiliary" and isinstance(found, Mapping):
+            entries = [(f"{key}.{name}", one) for name, one in found.items()]
+        for place, entry in entries:
+            extra = entry.get("extra_body") if isinstance(entry, Mapping) else None
+            _refuse_own_fields(config, extra if isinstance(extra, Mapping) else {}, key=place)
+
+
+def _refuse_own_fields(config: Config, extra: Mapping[str, Any], *, key: str) -> None:
     for name in _OWN_FIELDS:
         if name in extra:
             raise fault(config, f"{key}.extra_body.{name}", "only Hermes sets this field", hint="Remove it.")
+
+
+def _options(config: Config, row: Provider, entry: Entry, *, key: str) -> tuple[tuple[str, Any], ...]:
+    extra = _section(config, entry, "extra_body", key=key)
+    _refuse_own_fields(config, extra, key=key)
     options: dict[str, Any] = {}
     config.require("agent.reasoning_effort")
     effort = config.agent.reasoning_effort

@@ -29,6 +29,7 @@ from hermes_agent.tools.base import Action, PersonWait, ToolContext, ToolResult
 from hermes_state.conversations import origins
 
 if TYPE_CHECKING:
+    from hermes_agent.approvals.gate import CommandGate
     from hermes_agent.delegation import Delegation
     from hermes_agent.turn.state import TurnRun
     from hermes_state.turns.approvals import Approval
@@ -82,12 +83,9 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         said = f"It was not run: the person said no{f' ({why})' if why else ''}. Do not work around it."
     else:
         turn.agent.tell("tool_start_callback", call.id, name, arguments_of(call))
-        tool, beginning = turn.tools.get(name), _Beginning(turn, f"run:{question.id}", name)
-        if tool is None:
-            result = registry.unknown_tool(name, turn.tools)
-        else:
-            ctx = _context(turn, call.id, f"run:{question.id}", beginning, answers=question.id)
-            result = await registry.run_call(tool, call.arguments, ctx)
+        beginning = _Beginning(turn, f"run:{question.id}", name)
+        await _listed(turn, call)
+        result = await _result(turn, f"run:{question.id}", call, beginning, answers=question.id)
         how = "and it ran. Its result" if beginning.done else "but it was not run"
         said = f"The person gave permission, {how}:\n{result.content}"
         if not beginning.done:
@@ -113,9 +111,7 @@ class _Beginning:
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall, *, lost: bool = False) -> dict[str, Any]:
-    seeks = call.name == FIND_TOOL or (call.name.startswith("mcp__") and call.name not in turn.tools)
-    if seeks and (servers := registry.mcp_servers()) is not None:
-        await servers.until_listed(turn.stop)
+    await _listed(turn, call)
     tool, tell = turn.tools.get(call.name), turn.agent.tell
     arguments = arguments_of(call)
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
@@ -123,36 +119,48 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall, *, lost: bool = False) 
     tell("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began, beginning = time.monotonic(), _Beginning(turn, mark, call.name)
     unknown = lost and not (tool is not None and tool.repeatable)
-    if unknown:
-        result, status = ToolResult(await _what_is_known(turn, call), is_error=True), "error"
-    elif (veto := await _veto(turn, call)) is not None:
-        result, status = ToolResult(veto, is_error=True), "blocked"
-    else:
-        result = (
-            registry.unknown_tool(call.name, turn.tools)
-            if tool is None
-            else await registry.run_call(
-                tool, call.arguments, _context(turn, call.id, mark, beginning if tool.changes else None)
-            )
-        )
-        status = "error" if result.is_error else "ok"
-    took = time.monotonic() - began
-    facts = {**turn.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
-    facts |= {
-        "result": result.content, "duration_ms": round(took * 1000), "status": status, "error_type": None,
-        "error_message": result.content if result.is_error else None,
-    }  # fmt: skip
-    await hooks.fire("post_tool_call", **facts)
-    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts))
-    if replaced is not None:
-        result = replace(result, content=replaced)
+    result = await _result(turn, mark, call, beginning, unknown=unknown)
     row = await _store(turn, call, result, mark=mark if lost or beginning.done else None, unknown=unknown)
     tell("tool_complete_callback", call.id, call.name, arguments, result.content)
     tell(
         "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
-        duration=took, is_error=result.is_error,
+        duration=time.monotonic() - began, is_error=result.is_error,
     )  # fmt: skip
     return row
+
+
+async def _listed(turn: TurnRun, call: ToolCall) -> None:
+    """Wait for the lists of MCP servers if the call needs them: after a start they come later."""
+    seeks = call.name == FIND_TOOL or (call.name.startswith("mcp__") and call.name not in turn.tools)
+    if seeks and (servers := registry.mcp_servers()) is not None:
+        await servers.until_listed(turn.stop)
+
+
+async def _result(
+    turn: TurnRun, mark: str, call: ToolCall, beginning: _Beginning, *, unknown: bool = False, answers: str = ""
+) -> ToolResult:
+    """Ask the hooks, run the call, and let them see its result. `answers`: as in `_context`."""
+    tool, began = turn.tools.get(call.name), time.monotonic()
+    if unknown:
+        result, status = ToolResult(await _what_is_known(turn, call), is_error=True), "error"
+    elif (veto := await _veto(turn, call, mark=mark, answers=answers)) is not None:
+        result, status = ToolResult(veto, is_error=True), "blocked"
+    else:
+        begins = beginning if answers or (tool is not None and tool.changes) else None
+        result = (
+            registry.unknown_tool(call.name, turn.tools)
+            if tool is None
+            else await registry.run_call(tool, call.arguments, _context(turn, call.id, mark, begins, answers=answers))
+        )
+        status = "error" if result.is_error else "ok"
+    facts = {**turn.facts, "tool_name": call.name, "args": arguments_of(call), "tool_call_id": call.id}
+    facts |= {
+        "result": result.content, "duration_ms": round((time.monotonic() - began) * 1000), "status": status,
+        "error_type": None, "error_message": result.content if result.is_error else None,
+    }  # fmt: skip
+    await hooks.fire("post_tool_call", **facts)
+    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts))
+    return result if replaced is None else replace(result, content=replaced)
 
 
 async def _what_is_known(turn: TurnRun, call: ToolCall) -> str:
@@ -163,7 +171,7 @@ async def _what_is_known(turn: TurnRun, call: ToolCall) -> str:
     return LOST if row is None else f"{LOST} It had stored the background process {row.id}: see process."
 
 
-async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
+async def _veto(turn: TurnRun, call: ToolCall, *, mark: str, answers: str) -> str | None:
     """The reason if a plug-in blocks this call, or if a person whom the plug-in wants asked denies it; else None."""
     decision = await hooks.tool_call_decision(
         tool_name=call.name, args=arguments_of(call), tool_call_id=call.id, **turn.facts
@@ -172,7 +180,8 @@ async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
         return None
     if decision.action == "block":
         return decision.message
-    gate = turn.gate.for_call(call.id, extra_reasons=(decision.message or "a plug-in wants you to be asked",))
+    wanted = (decision.message or "a plug-in wants you to be asked",)
+    gate = _gate(turn, call.id, mark, answers=answers, extra_reasons=wanted)
     asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(turn.setup.workdir))
     verdict = await gate.permit(asked)
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
@@ -183,7 +192,7 @@ def _context(turn: TurnRun, call_id: str, mark: str, beginning: _Beginning | Non
     it."""
     setup, journal = turn.setup, turn.journal
     waited = PersonWait()
-    gate = replace(turn.gate.for_call(call_id, mark=mark), answers=answers, person_wait=waited)
+    gate = replace(_gate(turn, call_id, mark, answers=answers), person_wait=waited)
     return ToolContext(
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
@@ -197,6 +206,11 @@ def _context(turn: TurnRun, call_id: str, mark: str, beginning: _Beginning | Non
         stop=turn.stop, config=setup.config, agent=turn.agent.notes, person_wait=waited, tools=turn.tools,
         delegation=functools.partial(_delegation, turn, mark), **({} if beginning is None else {"begin": beginning}),
     )  # fmt: skip
+
+
+def _gate(turn: TurnRun, call_id: str, mark: str, *, answers: str, extra_reasons: Sequence[str] = ()) -> CommandGate:
+    gate = turn.gate.for_call(call_id, mark=mark, extra_reasons=extra_reasons)
+    return replace(gate, answers=answers, open_seconds=0.0) if answers else gate  # it waits once
 
 
 def _delegation(turn: TurnRun, mark: str) -> Delegation:

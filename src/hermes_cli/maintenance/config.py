@@ -94,7 +94,7 @@ def _readable(loaded: config.Config) -> None:
     from hermes_agent.models import providers
 
     load_gateway_config(loaded)
-    providers.model_entry(loaded)
+    providers.check(loaded)
 
 
 def hook_notes(loaded: config.Config) -> list[str]:
@@ -205,7 +205,7 @@ def _acknowledge(args: argparse.Namespace) -> None:
     if wrong := [name for name in args.names if name not in unsafe]:
         listed = f"There are: {', '.join(sorted(unsafe))}." if unsafe else "No entry needs it."
         raise UsageError(f"{wrong[0]!r:.80} is not an entry that is unsafe to ignore", hint=listed)
-    kept = [one for one in loaded.acknowledged if home_inventory.name_of(one) not in args.names]
+    kept = [one for one in loaded.acknowledged if not {one, home_inventory.name_of(one)} & {*args.names}]
     new = [unsafe[name].as_acknowledged for name in dict.fromkeys(args.names)]
     saved = config.set_value("acknowledged", kept + new)
     for name in dict.fromkeys(args.names):

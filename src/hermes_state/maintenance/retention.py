@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,7 @@ def run(
     def tidy(engine: Engine) -> list[RetentionStep]:
         return _CleanedStore(engine, db).steps(prune_days)
 
-    keep, most, needed = db.limits.backups_kept, db.limits.media_folder_bytes, db.outbox.files_to_send
+    keep, most, needed = db.limits.backups_kept, db.limits.media_folder_bytes, partial(media_files.needed, db)
     if dry_run:
         would = run_and_roll_back(db.engine, tidy)
         if home is not None:

@@ -2,7 +2,7 @@
 
 A name is never a path: a file's path is `<home>/media/<sha256>.<ending>`, mode 0600, with one of our endings. Equal
 content is stored once. A stored file never changes, so the recorded file is the one that is sent, also after a restart.
-The folder is bounded: `bound` removes the files that were used longest ago, but none that a delivery still needs.
+The folder is bounded: `bound` removes the files that were used longest ago, but none that is still `needed`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import re
 import stat
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from hermes_config import home as homes
 from hermes_config.errors import HermesError
 from hermes_config.home import advice
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
 
 _STEP = 1 << 20
 _ENDING = re.compile(r"\.[a-z0-9]{1,8}")
@@ -82,6 +85,11 @@ def keep_bytes(home: Path, data: bytes, *, ending: str) -> Kept:
         return keep(home, target, ending=ending, most=len(data))
     finally:
         target.unlink(missing_ok=True)  # already renamed, unless there was an error
+
+
+def needed(db: SessionDB) -> set[str]:
+    """The names of files that a delivery or a message which is not answered yet still needs. Blocks."""
+    return db.outbox.files_to_send() | db.inbox.files_to_read()
 
 
 def surplus(home: Path, *, most: int, needed: Callable[[], Collection[str]]) -> list[Path]:

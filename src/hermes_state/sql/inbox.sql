@@ -109,5 +109,9 @@ SELECT state, COUNT(*) FROM inbox GROUP BY state
 -- name: queued_count
 SELECT COUNT(*) FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%'
 
+-- name: with_attachments
+-- Also claimed ones: a turn that continues after a crash reads them again.
+SELECT payload FROM inbox WHERE state IN ('queued', 'claimed') AND payload LIKE '%"attachments"%'
+
 -- name: prune
 DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE ended_at < ? LIMIT ?)

@@ -12,6 +12,7 @@ while it runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
@@ -421,6 +422,11 @@ class Inbox(StorePart):
     def counts(self) -> dict[str, int]:
         """The number of rows by state; reads the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def files_to_read(self) -> set[str]:
+        """What the attachments of messages that are not answered yet refer to; reads the whole table."""
+        payloads = [json.loads(row[0]) for row in self._rows(Q.with_attachments)]
+        return {str(one.get("ref")) for payload in payloads for one in payload.get("attachments") or ()}
 
     def prune(self) -> int:
         """Remove rows that ended longer ago than `limits.inbox_done_days`."""

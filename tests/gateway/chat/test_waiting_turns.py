@@ -12,6 +12,7 @@ from tests.support.gateways import PretendGateway
 from gateway.platforms.base import Answer
 from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter, Shown
+from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
@@ -284,6 +285,84 @@ def test_a_file_that_has_changed_since_is_not_written_and_the_card_says_why(db: 
             assert target.read_text(encoding="utf-8") == "somebody else's"
 
     asyncio.run(go())
+
+
+def test_a_call_that_needs_two_answers_asks_for_the_second_one_when_it_has_the_first(db: SessionDB, home: Path) -> None:
+    one, two = home.parent / "one.txt", home.parent / "two.txt"
+    adds = "".join(f"*** Add File: {file}\n+{file.stem}\n" for file in (one, two))
+
+    async def go() -> None:
+        writes = call("patch", {"mode": "patch", "patch": f"*** Begin Patch\n{adds}*** End Patch\n"})
+        with ScriptedModel(say(calls=[writes]), say("Written.")) as model:
+            async with gateway(db, home, model, approvals={"timeout": 4}) as here:
+                first = await put_down(here, db)
+                await here.chat.answer(pressed(first, "once"), OWNER)
+                cards = await here.until(
+                    lambda: [one for one in here.chat.messages if one.buttons and one is not first]
+                )
+                assert not one.exists()
+                await here.chat.answer(pressed(cards[0], "once"), OWNER)
+                await here.until(lambda: "Written." in here.chat.chat(OWNER))
+                await here.quiet()
+            assert "gave permission, and it ran" in model.requests[1].json["messages"][-1]["content"]
+        assert (one.read_text("utf-8"), two.read_text("utf-8")) == ("one\n", "two\n")
+
+    asyncio.run(go())
+
+
+def test_a_call_is_not_asked_about_again_for_what_was_answered_before_it_waited(db: SessionDB, home: Path) -> None:
+    body = """
+        def register(ctx):
+            ctx.register_hook("pre_tool_call", lambda **_: {"action": "approve", "message": "I want it"})
+    """
+
+    async def go() -> None:
+        with steps(say("Tidied up.")) as model:
+            async with gateway(db, home, model, plugins={"enabled": ["asks"]}, approvals={"timeout": 2}) as here:
+                folder = workspace(here)
+                await here.chat.say("tidy up", OWNER)
+                wanted = await here.until(lambda: [one for one in here.chat.messages if one.buttons])
+                await here.chat.answer(pressed(wanted[0], "once"), OWNER)
+                await here.until(db.turns.waiting)
+                await here.quiet()
+                card = next(one for one in here.chat.messages if one.buttons and one is not wanted[0])
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+                await here.quiet()
+            assert not (folder / "old").exists() and (folder / "log.txt").read_text() == "gone\n"
+            assert len(db.approvals.of_turn(db.turns.list()[0].id)) == 2
+
+    with plugin_home(home) as plugged:
+        plugged.add("asks", body)
+        plugged.load("asks")
+        asyncio.run(go())
+
+
+def test_a_yes_that_a_plugin_wanted_is_used_by_the_call_that_waited(db: SessionDB, home: Path) -> None:
+    """The plug-in also sees the call's result; the same call, made again, is another question."""
+    body = """
+        def register(ctx):
+            ctx.register_hook("pre_tool_call", lambda **_: {"action": "approve", "message": "lists are dear"})
+            ctx.register_hook("transform_tool_result", lambda result, **_: result.replace("stones", "roses"))
+    """
+    plan = call("todo", {"todos": [{"id": "1", "content": "stones", "status": "pending"}]})
+
+    async def go() -> None:
+        with ScriptedModel(say(calls=[plan]), say(calls=[plan]), say("Planned.")) as model:
+            async with gateway(db, home, model, plugins={"enabled": ["dear"]}) as here:
+                card = await put_down(here, db)
+                await here.chat.answer(pressed(card, "once"), OWNER)
+                again = await here.until(lambda: [one for one in here.chat.messages if one.buttons and one is not card])
+                await here.chat.answer(pressed(again[0], "deny"), OWNER)
+                await here.until(lambda: "Planned." in here.chat.chat(OWNER))
+                await here.quiet()
+            told = [one["content"] for one in model.requests[2].json["messages"]]
+            assert "roses" in told[-3] and "was not run" in told[-1]
+
+    with plugin_home(home) as plugged:
+        plugged.add("dear", body)
+        plugged.load("dear")
+        asyncio.run(go())
 
 
 def test_a_turn_of_somebody_who_lost_access_does_not_continue(db: SessionDB, home: Path) -> None:

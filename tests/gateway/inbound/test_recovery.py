@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from gateway.inbound.recovery import Recovery
 from hermes_agent import process_identity
 from hermes_state import SessionDB
 from hermes_state.ids import PersonId, SessionKey
+from hermes_state.people import media_files
 from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
@@ -194,6 +197,48 @@ def test_a_turn_left_behind_comes_before_what_waits(gateway: Start, db: SessionD
             assert there.outcomes() == {"in-1": "answered", "m2": "answered", "m3": "answered"}
             turn = db.turns.get(lost.turn_id)
             assert turn is not None and (turn.state, turn.attempt) == ("done", 2)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_file_whose_process_was_lost_is_sent_once(
+    gateway: Start, db: SessionDB, clock: Clock, home: Path, sent: bool
+) -> None:
+    """Whether the process was lost before it stored the file for the chat or after."""
+    made = {"name": "send_file", "arguments": json.dumps({"path": "plan.txt"})}
+
+    async def go() -> None:
+        with ScriptedModel(say("one"), say("There it is.")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            (home / "workspace").mkdir(exist_ok=True)
+            (home / "workspace" / "plan.txt").write_text("a plan")
+            row = accept(db, "the plan, please", 2, at=clock())
+            user = {"role": "user", "content": "the plan, please"}
+            lost: Any = await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=ROUTE, claim=(row.id,))
+            step = {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "c1", "type": "function", "function": made}],
+            }
+            (number,) = await lost.append(step)
+            await lost.call_started(f"{number}:0", tool="send_file")
+            if sent:
+                kept = media_files.keep_bytes(home, b"a plan", ending=".txt")
+                files = [{"path": str(kept.path), "name": "plan.txt", "caption": ""}]
+                db.outbox.enqueue(
+                    NewOutboxItem(
+                        dedup_key=f"file:{lost.turn_id}:c1", platform="telegram", chat_id="42",
+                        payload={"text": "", "kind": "file", "files": files}, turn_id=lost.turn_id,
+                    )
+                )  # fmt: skip
+            async with gateway(model) as there:
+                await there.quiet()
+                assert [one.state for one in db.outbox.list() if one.payload.get("kind") == "file"] == ["sent"]
+            assert "on its way" in model.requests[1].json["messages"][-1]["content"]
 
     asyncio.run(go())
 

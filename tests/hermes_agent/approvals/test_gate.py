@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -393,25 +396,77 @@ class TestAnswers:
             "bash 'deploy.sh'",
             "cd sub; ../deploy.sh",
             "cd sub && sudo ./up.sh",
+            "cd sub && cd deep && ./down.sh",
             "sh <deploy.sh",
+            "bash <>deploy.sh",
+            "bash 'by hand.sh'",
+            "bash by\\ hand.sh",
+            "bash $PWD/deploy.sh",
+            'bash "$(pwd)/deploy.sh"',
+            "x=deploy; bash ./$x.sh",
+            "for one in *.sh; do bash $one; done",
+            "curl -d @deploy.sh https://a.example/run",
+            "docker run -v ./deploy.sh:/run.sh debian /run.sh",
+            f"true {' '.join(map(str, range(300)))}; ./deploy.sh",
         ],
     )
     def test_a_yes_for_a_script_outside_the_sandbox_is_for_what_it_holds_now(
         self, db: SessionDB, tmp_path: Path, line: str
     ) -> None:
         """Commands may change the script without a question."""
-        (tmp_path / "sub").mkdir()
-        for name in ("deploy.sh", "sub/up.sh"):
-            (tmp_path / name).write_text("echo one\n")
+        scripts = [tmp_path / name for name in ("deploy.sh", "by hand.sh", "sub/up.sh", "sub/deep/down.sh")]
+        (tmp_path / "sub/deep").mkdir(parents=True)
+        for script in scripts:
+            script.write_text("echo one\n")
         more = {"workdir": str(tmp_path), "outside": True}
         assert permit(gate(db, Person("always")), line, **more).allowed
         (tmp_path / "log").write_text("deployed")
         assert permit(gate(db, None, turn="t2"), line, **more).allowed
-        for name in ("deploy.sh", "sub/up.sh"):
-            (tmp_path / name).write_text("rm -rf ~\n")
+        for script in scripts:
+            script.write_text("rm -rf ~\n")
         assert not permit(gate(db, None, turn="t3"), line, **more).allowed
         person = Person("deny")
         assert not permit(gate(db, person, turn="t4"), line, **more).allowed and person.asked
+
+    @pytest.mark.parametrize("later", ["pipe", "link", "nothing"])
+    def test_a_script_that_is_no_file_any_more_is_another_one(self, db: SessionDB, tmp_path: Path, later: str) -> None:
+        script, more = tmp_path / "deploy.sh", {"workdir": str(tmp_path), "outside": True}
+
+        def change() -> None:
+            script.unlink()
+            if later == "pipe":
+                os.mkfifo(script)
+            elif later == "link":
+                script.symlink_to("/usr/bin/env")
+
+        class Slow(Person):
+            async def ask(self, question: ApprovalQuestion) -> Choice:
+                change()
+                return await super().ask(question)
+
+        script.write_text("echo one\n")
+        assert not permit(gate(db, Slow("always")), "./deploy.sh", **more).allowed
+        if later != "nothing":  # an answer for a link or a pipe is none for another one
+            assert permit(gate(db, Person("always"), turn="t2"), "./deploy.sh", **more).allowed
+            assert permit(gate(db, None, turn="t3"), "./deploy.sh", **more).allowed
+            script.unlink()
+            script.symlink_to("/usr/bin/id")
+            assert not permit(gate(db, None, turn="t4"), "./deploy.sh", **more).allowed
+
+    def test_a_script_in_the_workspace_of_the_home_is_bound_too(
+        self, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """File tools write there without a question from every folder."""
+        monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # this test runs in a temporary folder
+        script, more = tmp_path / "home/workspace/deploy.sh", {"workdir": str(tmp_path / "project"), "outside": True}
+        script.parent.mkdir(parents=True)
+        (tmp_path / "project").mkdir()
+        script.write_text("echo one\n")
+        for person, allowed in ((Person("always"), True), (None, True), (None, False)):
+            if not allowed:
+                script.write_text("rm -rf ~\n")
+            made = replace(gate(db, person), home=tmp_path / "home")
+            assert permit(made, f"bash {script}", **more).allowed is allowed
 
     def test_a_script_that_changes_while_the_person_reads_is_not_run_outside(
         self, db: SessionDB, tmp_path: Path

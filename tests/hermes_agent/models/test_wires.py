@@ -435,6 +435,23 @@ def test_usage_that_is_reported_twice_counts_where_it_is_larger() -> None:
         assert found is not None and (found.input_tokens, found.output_tokens) == (10, 4)
 
 
+@pytest.mark.parametrize(
+    ("counted", "expected"), [((1, 0, 0), None), ((1, 2, 0), None), ((1, 2, 9), 9), ((0, 9, 0), None), ((0, 0, 9), 9)]
+)
+def test_usage_from_before_the_end_of_a_chat_answer_is_not_its_usage(
+    counted: tuple[int, ...], expected: int | None
+) -> None:
+    """Some servers report with each piece; the last report counts all of it, and nothing else does."""
+    lines = []
+    for delta, output in zip(
+        ({"role": "assistant", "content": ""}, {"content": "Hi"}, {"content": "!"}), counted, strict=True
+    ):
+        said = {"choices": [{"delta": delta}], "usage": {"prompt_tokens": 10, "completion_tokens": output}}
+        lines += [f"data: {json.dumps(said if output else {'choices': said['choices']})}", ""]
+    found = read(CHAT, *lines, *chunks({}, finish="stop")).usage
+    assert (None if found is None else found.output_tokens) == expected
+
+
 def test_thinking_between_words_goes_back_in_its_own_order() -> None:
     one = {"type": "thinking", "thinking": "a", "signature": "s1"}
     two = {"type": "thinking", "thinking": "b", "signature": "s2"}

@@ -131,6 +131,23 @@ def test_a_section_that_is_nearly_ours_is_noticed(run: Run, home: Path) -> None:
     assert re.search(r"somebody_elses\.mode +not used \(harmless\)", table), "no key is passed over in silence"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: {default: a/b, provider: openrouter, extra_body: {n: 4}}",
+        "fallback_providers: [{provider: openrouter, model: a/b, extra_body: {n: 4}}]",
+        "custom_providers:\n- {name: mine, base_url: http://127.0.0.1:1/v1, extra_body: {n: 4}}",
+        "auxiliary: {title: {provider: openrouter, model: a/b, extra_body: {n: 4}}}",
+    ],
+)
+def test_a_field_that_only_hermes_sets_is_found_before_a_turn_fails(run: Run, home: Path, text: str) -> None:
+    assert "Nothing was saved" in run("config", "set", "model.extra_body.stream", "false").err
+    assert run("config", "set", "model.extra_body.top_k", "3").code == 0
+    (home / "config.yaml").write_text(text)
+    checked = run("config", "check")
+    assert checked.code == 1 and "extra_body.n: only Hermes sets this field" in checked.err
+
+
 def test_set_in_braces_keeps_the_rest_of_the_file(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"

@@ -75,6 +75,20 @@ def test_the_folder_of_files_is_bounded_but_what_has_to_be_sent_stays(
         assert done(retention.run(db, home=tmp_path)) == {"media": 1} and not kept[0].exists()
 
 
+def test_the_picture_of_a_message_that_waits_for_the_gateway_stays(
+    make_db: Callable[..., SessionDB], tmp_path: Path
+) -> None:
+    with contextlib.closing(make_db(limits=Limits(media_folder_bytes=50))) as db:
+        picture = media_files.keep_bytes(tmp_path, b"x" * 100, ending=".png").path
+        payload = {"text": "what is this?", "attachments": [{"ref": picture.name, "kind": "photo"}]}
+        row = db.inbox.accept(
+            platform="telegram", chat_id="42", message_id="m1", payload=payload, route=SessionKey("r"), person_id=None
+        ).row
+        assert done(retention.run(db, home=tmp_path)) == {} and picture.exists()
+        assert db.engine.write(lambda conn: db.inbox.drop_in(conn, row.id, reason="dropped"))
+        assert done(retention.run(db, home=tmp_path)) == {"media": 1} and not picture.exists()
+
+
 def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clock: Clock) -> None:
     opened = db.ledger.open(source="telegram", route="agent:main:telegram:dm:1")
     db.append_message(opened.session_id, "user", "hello")

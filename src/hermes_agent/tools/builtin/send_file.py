@@ -111,6 +111,7 @@ TOOL = Tool(
         caption=value("string", "A line shown with the first.", maxLength=1000),
     ),
     handler=send_file,
+    repeatable=True,
     roles=frozenset({"owner", "admin"}),
     on_platform=lambda platform: platform not in _NO_CHATS,
     summary=lambda args: ", ".join(map(str, (args.get("path", ""), *(args.get("more") or ())))),
