@@ -245,6 +245,31 @@ def test_compressing_its_step_closes_it_and_the_card_says_why(db: SessionDB, hom
     asyncio.run(go())
 
 
+def test_after_a_compression_that_keeps_its_step_the_answer_of_another_process_is_seen_at_once(
+    db: SessionDB, home: Path
+) -> None:
+    async def go() -> None:
+        stories = [say(f"Story {number}. {'word ' * 1_500}") for number in range(6)]
+        asks = say(calls=[call("terminal", {"command": COMMAND})])
+        with ScriptedModel(*stories, asks, say("A summary."), say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                for number in range(6):
+                    await here.chat.say(f"story {number}", OWNER)
+                    await here.until(lambda n=number: any(f"Story {n}." in one for one in here.chat.chat(OWNER)))
+                await put_down(here, db)
+                await here.chat.say("/compress", OWNER)
+                await here.until(lambda: any(text.startswith("Compressed") for text in here.chat.chat(OWNER)))
+                await asyncio.sleep(1.5)  # it is looked at once a second
+                (turn,) = db.turns.waiting()
+                assert db.approvals.decide(turn.reason or "", "once", approver_id=None) is not None
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER), seconds=6)
+                await here.quiet()
+            assert not (folder / "old").exists()
+
+    asyncio.run(go())
+
+
 def test_an_answer_after_the_chat_went_elsewhere_comes_too_late_and_the_card_says_why(
     db: SessionDB, home: Path
 ) -> None:
