@@ -341,9 +341,9 @@ def test_nobody_answers_at_all(db: SessionDB, home: Path) -> None:
                 card = await put_down(here, db)
                 db.clock.advance(25 * 3_600)  # type: ignore[attr-defined]
                 await here.parts.lanes.recover()
-                await here.until(lambda: "nobody answered" in card.text)
+                await here.until(lambda: "no longer needed: nobody answered in time" in card.text)
                 await here.quiet()
             (turn,) = db.turns.list()
-            assert (turn.state, turn.reason) == ("cancelled", "nobody answered its question")
+            assert (turn.state, turn.reason) == ("cancelled", "nobody answered in time")
 
     asyncio.run(go())
