@@ -399,8 +399,8 @@ class _Run:
         """Edit messages that do not show the final text, and delete those that are too many."""
         parts, shown, done_before = self.parts, self.progress.shown, self.progress.done
         late = len(parts) if self.progress.late is None else self.progress.late
-        if self.progress.late is not None:
-            await self._note(None, live=True)  # for the next attempt, if this one does not end
+        if self.progress.late is not None or self.progress.ids != list(self.item.platform_ids):
+            await self._note(None, live=True)  # the row may not know: the draft's last request ended after the turn
         for number in range(done_before, min(len(self.progress.ids), len(parts))):
             if number >= late or not (number < len(shown) and shown[number] == parts[number]):
                 try:

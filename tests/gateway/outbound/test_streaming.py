@@ -20,7 +20,7 @@ from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED
 from gateway.outbound.streaming import ChatStream, TypingSign
-from gateway.platforms.base import SendResult
+from gateway.platforms.base import Outgoing, SendResult
 from gateway.services import Services
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
@@ -347,6 +347,35 @@ def test_what_was_said_of_a_late_edit_holds_for_the_next_attempt(
             chat.deliverer.wake()
             await chat.until(item, "sent")
             assert (await adapter.late()).error_kind == "not_found"
+        assert adapter.chat() == ["".join(STORY).strip()]
+
+    run(story())
+
+
+def test_a_message_that_was_being_sent_when_its_turn_ended_is_completed_by_the_next_attempt_too(
+    quick: Services, clock: Clock
+) -> None:
+    class Slow(PretendAdapter):
+        async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+            result = await super().send(chat_id, message)
+            await asyncio.sleep(0.2)
+            return result
+
+    async def story() -> None:
+        adapter = Slow(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            shown.delta(STORY[0])
+            await until(lambda: adapter.messages)
+            adapter.script = [FLOOD]
+            item = chat.commit(work, "".join(STORY).strip())
+            shown.ended({"outbox_item": item})
+            chat.deliverer.deliver(item)
+            await chat.until(item, "pending")
+            await asyncio.sleep(0.1)
+            clock.advance(10)
+            chat.deliverer.wake()
+            await chat.until(item, "sent")
         assert adapter.chat() == ["".join(STORY).strip()]
 
     run(story())
