@@ -110,7 +110,7 @@ class Recovery:
             if not db.turns.end_waiting(now.id, reason=why):
                 return False, "", False
             if question is not None:
-                db.approvals.revoke(question.id, reason=why)
+                db.approvals.withdraw(question.id, reason=why)
             return False, why, question is None or question.scope is not None
         if question is None:
             return True, "", False

@@ -209,6 +209,29 @@ def test_it_continues_as_soon_as_the_turn_that_runs_has_ended(db: SessionDB, hom
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("command", ["/stop", "/new"])
+def test_what_was_allowed_from_now_on_stays_allowed_when_its_turn_is_closed(
+    db: SessionDB, home: Path, command: str
+) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with steps(say("Once ", "upon a time.", hold=hold)) as model:
+            async with gateway(db, home, model) as here:
+                workspace(here)
+                card = await put_down(here, db)
+                await here.chat.say("tell me a story", OWNER)
+                await hold.reached()
+                await here.chat.answer(pressed(card, "always"), OWNER)
+                await here.until(lambda: any(text.startswith("Allowed from now on") for text in here.chat.chat(OWNER)))
+                await here.chat.say(command, OWNER)
+                await here.until(lambda: "no longer needed" in card.text)
+                hold.release()
+                await here.quiet()
+            assert not db.turns.waiting() and [grant.span for grant in db.approvals.grants()] == ["always"]
+
+    asyncio.run(go())
+
+
 def test_a_reset_closes_it_and_the_card_says_why(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with steps(say("Hello.")) as model:
