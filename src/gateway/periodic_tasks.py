@@ -154,7 +154,7 @@ async def leave_children() -> None:
 async def watch_answers(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
     """Continue waiting turns whose question another process (a terminal, a command) has answered, and end those whose
     conversation was reset or compressed without their step."""
-    seen: set[TurnId] = set()
+    seen: set[tuple[TurnId, str]] = set()
 
     async def look() -> None:
         found = set(await asyncio.to_thread(db.turns.answered))

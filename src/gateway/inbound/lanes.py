@@ -437,7 +437,7 @@ class Lanes:
         waiting = await asyncio.to_thread(db.turns.waiting, conversation_id)
         for turn in waiting:
             await asyncio.to_thread(db.turns.end_waiting, turn.id, reason=reason)
-            await asyncio.to_thread(db.approvals.revoke, turn.reason or "", reason=reason)
+            await asyncio.to_thread(db.approvals.withdraw, turn.reason or "", reason=reason)
             self._commands.question_closed(turn.reason or "", reason)
         return len(waiting)
 

@@ -110,7 +110,7 @@ class Recovery:
             if not db.turns.end_waiting(now.id, reason=why):
                 return False, "", False
             if question is not None:
-                db.approvals.revoke(question.id, reason=why)
+                db.approvals.withdraw(question.id, reason=why)
             return False, why, question is None or question.scope is not None
         if question is None:
             return True, "", False
@@ -127,7 +127,7 @@ class Recovery:
         if question is not None and (
             question.state == "lapsed" or (question.state == "pending" and question.expires_at <= db.clock())
         ):
-            return "nobody answered its question"
+            return "nobody answered in time"
         tip = SessionId(db.get_compression_tip(turn.session_id))
         if not is_lane(turn.route):
             here = None if turn.route is None else self._services.store.peek_session_id(turn.route)

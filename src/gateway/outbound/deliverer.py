@@ -102,10 +102,14 @@ class PlatformBackoff:
         return full
 
     def failed(self, platform: str, *, seconds: float | None = None) -> None:
-        """Pause a platform that could not be reached; `seconds`: the pause that the platform asked for."""
-        tries = self._away[platform].tries + 1 if platform in self._away else 1
-        pause = seconds or pause_after(tries, first=1.0, longest=30.0)
-        self._away[platform] = _Away(tries, asyncio.get_running_loop().time() + pause)
+        """Pause a platform that could not be reached; `seconds`: the pause that the platform asked for.
+
+        A longer pause stays: a turn that ends before its platform is connected tries to send its answer.
+        """
+        before = self._away.get(platform, _Away(0, 0.0))
+        pause = seconds or pause_after(before.tries + 1, first=1.0, longest=30.0)
+        until = asyncio.get_running_loop().time() + pause
+        self._away[platform] = _Away(before.tries + 1, max(before.until, until))
 
     def answered(self, platform: str) -> None:
         """End the pause of a platform that has answered or is connected again."""

@@ -17,8 +17,9 @@ the platform, the means that the platform's descriptor names decides:
 An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
 being sent; without a note it is the first one, because the item is claimed. `live`: the messages in the chat show less
 than the item, because its answer was still streaming or was being filled by edits; the first `done` of them are
-complete. `repeat`: the message `under_way` may have arrived. `together`: so many messages from that one on are meant.
-`refused`: files that the platform refused, by number, with the reason. `allowed`: a person asked to send it again.
+complete, and from number `late` on an edit without an answer may still be made. `repeat`: the message `under_way` may
+have arrived. `together`: so many messages from that one on are meant. `refused`: files that the platform refused, by
+number, with the reason. `allowed`: a person asked to send it again.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class DeliveryProgress:
         # A draft's message whose sending got no answer stays noted as under way after the end of the turn.
         repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
-            ids=ids, live=live, done=min(int(note.get("done") or 0), len(ids)),
+            ids=ids, live=live, done=min(int(note.get("done") or 0), len(ids)), late=note.get("late"),
             repeat=int(note.get("together") or 1) if repeat else 0, allowed=bool(note.get("allowed")),
             refused={int(number): str(why) for number, why in (note.get("refused") or {}).items()},
         )  # fmt: skip
@@ -94,6 +95,7 @@ def note(
     under_way: int | None,
     live: bool = False,
     done: int = 0,
+    late: int | None = None,
     repeat: int = 0,
     together: int = 1,
     refused: Mapping[int, str] | None = None,
@@ -102,6 +104,8 @@ def note(
     made: dict[str, Any] = {"under_way": under_way, "live": live, "done": done, "repeat": bool(repeat)}
     if together > 1:
         made["together"] = together
+    if late is not None:
+        made["late"] = late
     return made | {"refused": dict(refused)} if refused else made
 
 
@@ -117,7 +121,7 @@ State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]
 it may have arrived, and a person decides. `waits`: the platform cannot be reached, which counts as no attempt. `lost`:
 another sender has the item."""
 
-_ELSEWHERE, _EMPTY = "(continued above)", "the item is empty"
+_ABOVE, _BELOW, _EMPTY = "(continued above)", "(continued below)", "the item is empty"
 
 KeepProgress = Callable[..., Awaitable[bool]]
 """`keep(item, platform_ids=…, draft=…, seconds=…)`, durable when it returns; False: another sender has the item."""
@@ -395,6 +399,8 @@ class _Run:
         """Edit messages that do not show the final text, and delete those that are too many."""
         parts, shown, done_before = self.parts, self.progress.shown, self.progress.done
         late = len(parts) if self.progress.late is None else self.progress.late
+        if self.progress.late is not None or self.progress.ids != list(self.item.platform_ids):
+            await self._note(None, live=True)  # the row may not know: the draft's last request ended after the turn
         for number in range(done_before, min(len(self.progress.ids), len(parts))):
             if number >= late or not (number < len(shown) and shown[number] == parts[number]):
                 try:
@@ -404,19 +410,21 @@ class _Run:
                         await self._note(None, live=True)
                     raise
                 if not edited:
-                    await self._take_away(self.progress.ids[number:])
+                    await self._take_away(self.progress.ids[number:], _BELOW)
                     del self.progress.ids[number:]  # this message and all after it are sent again
+                    self.progress.late = None
                     return
             self.progress.done = number + 1
-        await self._take_away(self.progress.ids[len(parts) :])
+        await self._take_away(self.progress.ids[len(parts) :], _ABOVE)
         del self.progress.ids[len(parts) :]
+        self.progress.late = None
 
-    async def _take_away(self, message_ids: Sequence[str]) -> None:
-        """Delete messages, or where a platform cannot, edit them to point to the answer above."""
+    async def _take_away(self, message_ids: Sequence[str], where: str) -> None:
+        """Delete messages, or where a platform cannot, edit them to say where the answer is."""
         chat, thread, seconds = self.item.chat_id, thread_of(self.item.payload), self.limits.send_seconds
         for message_id in message_ids:
             if not await deleted(self.adapter, chat, message_id, thread_id=thread, seconds=seconds):
-                await self._edit(message_id, _ELSEWHERE)
+                await self._edit(message_id, where)
 
     async def _edit(self, message_id: str, content: str) -> bool:
         """Edit a message; False when the platform refuses the edit, for instance because the message was deleted."""
@@ -512,7 +520,7 @@ class _Run:
         written = await self.keep(
             self.item, platform_ids=progress.ids, seconds=SENDING_SECONDS + seconds,
             draft=note(
-                under_way=number, live=live, done=progress.done, repeat=progress.repeat,
+                under_way=number, live=live, done=progress.done, late=progress.late, repeat=progress.repeat,
                 together=self._noted_together, refused=progress.refused,
             ),
         )  # fmt: skip

@@ -315,6 +315,7 @@ class Draft:
         elif not result.not_sent and asyncio.get_running_loop().time() - began > _LATE_SECONDS:
             self._progress.late = min(number, number if self._progress.late is None else self._progress.late)
             self._floods = self._db.limits.stream_floods
+            await self._note(len(self._progress.ids) if self._progress.repeat else None)
         return result.success
 
     async def _send(self, number: int, piece: str) -> bool:
@@ -358,7 +359,7 @@ class Draft:
     async def _note(self, under_way: int | None) -> None:
         item, ids = self._item, tuple(self._progress.ids)
         assert item is not None
-        written = note(under_way=under_way, live=True)
+        written = note(under_way=under_way, live=True, late=self._progress.late)
         await queued(
             self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written)
         )

@@ -36,6 +36,9 @@ RETURNING {columns}
 -- name: revoke
 UPDATE approvals SET state = 'revoked', reason = ?, decided_at = ? WHERE id = ? AND state IN ('pending', 'granted')
 
+-- name: withdraw
+UPDATE approvals SET state = 'revoked', reason = ?, decided_at = ? WHERE id = ? AND state = 'pending'
+
 -- name: prune
 DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE decided_at < ? LIMIT ?)
 

@@ -33,7 +33,7 @@ ORDER BY started_at, id
 
 -- name: answered
 -- Of the few turns that wait; the reason of such a turn is the id of its question.
-SELECT t.id FROM turns t JOIN approvals a ON a.id = t.reason JOIN sessions s ON s.id = t.session_id
+SELECT t.id, a.state FROM turns t JOIN approvals a ON a.id = t.reason JOIN sessions s ON s.id = t.session_id
 WHERE t.state = 'waiting' AND (a.state <> 'pending' OR s.ended_at IS NOT NULL)
 
 -- name: note

@@ -327,6 +327,10 @@ class Approvals(StorePart):
             return True
         return conn.run(Q.revoke, (why, now, number)) + conn.run(Q.end_grants_of, (why, now, number)) > 0
 
+    def withdraw(self, question_id: str, *, reason: str) -> bool:
+        """Close a question that nobody needs any more. What an answer has permitted stays permitted."""
+        return self._run(Q.withdraw, (columns.note(reason), self._store.clock(), question_id)) == 1
+
     def leave_conversation(self, conversation_id: ConversationId, *, person_id: PersonId) -> int:
         """End this person's grants for a conversation; returns their number."""
         params = ("the conversation was left", self._store.clock(), conversation_id, person_id)

@@ -204,10 +204,10 @@ class Turns(StorePart):
         """Turns that wait for a person's answer, oldest first; `reason` is the id of the question."""
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
 
-    def answered(self) -> tuple[TurnId, ...]:
-        """The waiting turns whose question is no longer open, or whose segment has ended (a compression, a reset). One
-        indexed read of few rows."""
-        return tuple(TurnId(row[0]) for row in self._rows(Q.answered))
+    def answered(self) -> tuple[tuple[TurnId, str], ...]:
+        """The waiting turns whose question is no longer open, or whose segment has ended (a compression, a reset), with
+        the states of their questions. One indexed read of few rows."""
+        return tuple((TurnId(row[0]), str(row[1])) for row in self._rows(Q.answered))
 
     def end_waiting(self, turn_id: TurnId, *, reason: str) -> bool:
         """Cancel a waiting turn; False when it no longer waits."""

@@ -210,6 +210,29 @@ def test_it_continues_as_soon_as_the_turn_that_runs_has_ended(db: SessionDB, hom
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("command", ["/stop", "/new"])
+def test_what_was_allowed_from_now_on_stays_allowed_when_its_turn_is_closed(
+    db: SessionDB, home: Path, command: str
+) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with steps(say("Once ", "upon a time.", hold=hold)) as model:
+            async with gateway(db, home, model) as here:
+                workspace(here)
+                card = await put_down(here, db)
+                await here.chat.say("tell me a story", OWNER)
+                await hold.reached()
+                await here.chat.answer(pressed(card, "always"), OWNER)
+                await here.until(lambda: any(text.startswith("Allowed from now on") for text in here.chat.chat(OWNER)))
+                await here.chat.say(command, OWNER)
+                await here.until(lambda: "no longer needed" in card.text)
+                hold.release()
+                await here.quiet()
+            assert not db.turns.waiting() and [grant.span for grant in db.approvals.grants()] == ["always"]
+
+    asyncio.run(go())
+
+
 def test_a_reset_closes_it_and_the_card_says_why(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with steps(say("Hello.")) as model:
@@ -242,6 +265,31 @@ def test_compressing_its_step_closes_it_and_the_card_says_why(db: SessionDB, hom
                 await here.until(lambda: "no longer part of this conversation" in card.text)
                 await here.quiet()
             assert (folder / "old").exists() and not db.turns.waiting() and not db.approvals.pending()
+
+    asyncio.run(go())
+
+
+def test_after_a_compression_that_keeps_its_step_the_answer_of_another_process_is_seen_at_once(
+    db: SessionDB, home: Path
+) -> None:
+    async def go() -> None:
+        stories = [say(f"Story {number}. {'word ' * 1_500}") for number in range(6)]
+        asks = say(calls=[call("terminal", {"command": COMMAND})])
+        with ScriptedModel(*stories, asks, say("A summary."), say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                for number in range(6):
+                    await here.chat.say(f"story {number}", OWNER)
+                    await here.until(lambda n=number: any(f"Story {n}." in one for one in here.chat.chat(OWNER)))
+                await put_down(here, db)
+                await here.chat.say("/compress", OWNER)
+                await here.until(lambda: any(text.startswith("Compressed") for text in here.chat.chat(OWNER)))
+                await asyncio.sleep(1.5)  # it is looked at once a second
+                (turn,) = db.turns.waiting()
+                assert db.approvals.decide(turn.reason or "", "once", approver_id=None) is not None
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER), seconds=6)
+                await here.quiet()
+            assert not (folder / "old").exists()
 
     asyncio.run(go())
 
@@ -395,9 +443,9 @@ def test_nobody_answers_at_all(db: SessionDB, home: Path) -> None:
                 card = await put_down(here, db)
                 db.clock.advance(25 * 3_600)  # type: ignore[attr-defined]
                 await here.parts.lanes.recover()
-                await here.until(lambda: "nobody answered" in card.text)
+                await here.until(lambda: "no longer needed: nobody answered in time" in card.text)
                 await here.quiet()
             (turn,) = db.turns.list()
-            assert (turn.state, turn.reason) == ("cancelled", "nobody answered its question")
+            assert (turn.state, turn.reason) == ("cancelled", "nobody answered in time")
 
     asyncio.run(go())

@@ -682,6 +682,26 @@ def test_nothing_is_in_hand_of_a_process_that_is_killed_before_its_platform_is_c
     run(story())
 
 
+def test_an_answer_that_is_made_before_its_platform_is_connected_brings_no_others_into_hand(services: Services) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [SendResult(success=False, error="not connected", error_kind="transient", not_sent=True)]
+        waiting = services.db.outbox.enqueue(new_item("a", "an answer", chat="7"))
+        deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.02)
+        await deliverer.start(connecting=60)
+        made = services.db.outbox.enqueue(replace(new_item("b", "just made"), sender=services.holder))
+        deliverer.deliver(made)
+        await asyncio.sleep(2.3)  # longer than a pause after a failed try
+        found = services.db.outbox.get(waiting.id)
+        assert found is not None and (found.state, found.attempts) == ("pending", 0) and adapter.begun == 1
+        deliverer.back(adapter.platform)
+        await settled(services, made)
+        await settled(services, waiting)
+        await deliverer.drain(5)
+
+    run(story())
+
+
 def test_a_living_sender_is_left_alone(services: Services) -> None:
     async def story() -> None:
         item = services.db.outbox.enqueue(replace(new_item("a"), sender=f"{services.holder}x"))

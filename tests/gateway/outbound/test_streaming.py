@@ -20,13 +20,14 @@ from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED
 from gateway.outbound.streaming import ChatStream, TypingSign
-from gateway.platforms.base import SendResult
+from gateway.platforms.base import Outgoing, SendResult
 from gateway.services import Services
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem, answer_key
 from hermes_state.turns.turns import Work
+from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
 
 pytestmark = pytest.mark.slow
@@ -281,26 +282,27 @@ def test_a_message_that_somebody_deleted_is_sent_anew_at_the_end(quick: Services
     run(story())
 
 
+class Late(PretendAdapter):
+    """The second edit is made after its sender has given up."""
+
+    edit = 0
+
+    async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> SendResult:
+        self.edit += 1
+        if self.edit != 2:
+            return await super().edit_message(chat_id, message_id, content, **more)
+        self.late = partial(super().edit_message, chat_id, message_id, content, **more)
+        await asyncio.sleep(0.3)
+        return TIMED_OUT
+
+
 def test_an_edit_that_comes_after_its_time_out_does_not_replace_the_answer(
     quick: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "_LATE_SECONDS", 0.2)
 
-    class Slow(PretendAdapter):
-        """The second edit is made after its sender has given up."""
-
-        edit = 0
-
-        async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> SendResult:
-            self.edit += 1
-            if self.edit != 2:
-                return await super().edit_message(chat_id, message_id, content, **more)
-            self.late = partial(super().edit_message, chat_id, message_id, content, **more)
-            await asyncio.sleep(0.3)
-            return TIMED_OUT
-
     async def story() -> None:
-        adapter = Slow(edits=True)
+        adapter = Late(edits=True)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
             await show(shown, adapter, *STORY[:2])
@@ -309,6 +311,94 @@ def test_an_edit_that_comes_after_its_time_out_does_not_replace_the_answer(
             await chat.end(work, shown, "".join(STORY).strip())
             assert (await adapter.late()).error_kind == "not_found"
         assert adapter.chat() == ["".join(STORY).strip()]
+
+    run(story())
+
+
+def test_what_was_said_of_a_late_edit_holds_for_the_next_attempt(
+    quick: Services, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """The platform asks for a pause, so the old message is still there when the attempt ends."""
+    monkeypatch.setattr(streaming, "_LATE_SECONDS", 0.2)
+
+    class Flooded(Late):
+        refusals = 1
+
+        async def delete_message(self, chat_id: str, message_id: str, **more: Any) -> bool:
+            self.refusals -= 1
+            if self.refusals < 0:
+                return await super().delete_message(chat_id, message_id, **more)
+            self.flood.refused(chat_id, 0.3)
+            return False
+
+    async def story() -> None:
+        adapter = Flooded(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            await show(shown, adapter, *STORY[:2])
+            shown.delta(STORY[2])
+            await until(lambda: adapter.edit == 2)
+            item = chat.commit(work, "".join(STORY).strip())
+            shown.ended({"outbox_item": item})
+            chat.deliverer.deliver(item)
+            await chat.until(item, "pending")
+            await asyncio.sleep(0.3)
+            clock.advance(10)
+            chat.deliverer.wake()
+            await chat.until(item, "sent")
+            assert (await adapter.late()).error_kind == "not_found"
+        assert adapter.chat() == ["".join(STORY).strip()]
+
+    run(story())
+
+
+def test_a_message_that_was_being_sent_when_its_turn_ended_is_completed_by_the_next_attempt_too(
+    quick: Services, clock: Clock
+) -> None:
+    class Slow(PretendAdapter):
+        async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+            result = await super().send(chat_id, message)
+            await asyncio.sleep(0.2)
+            return result
+
+    async def story() -> None:
+        adapter = Slow(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            shown.delta(STORY[0])
+            await until(lambda: adapter.messages)
+            adapter.script = [FLOOD]
+            item = chat.commit(work, "".join(STORY).strip())
+            shown.ended({"outbox_item": item})
+            chat.deliverer.deliver(item)
+            await chat.until(item, "pending")
+            await asyncio.sleep(0.1)
+            clock.advance(10)
+            chat.deliverer.wake()
+            await chat.until(item, "sent")
+        assert adapter.chat() == ["".join(STORY).strip()]
+
+    run(story())
+
+
+def test_where_nothing_can_be_deleted_the_old_message_says_that_the_answer_is_below(
+    quick: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_LATE_SECONDS", 0.2)
+
+    class Kept(Late):
+        async def delete_message(self, chat_id: str, message_id: str, **more: Any) -> bool:
+            return False
+
+    async def story() -> None:
+        adapter = Kept(edits=True)
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            await show(shown, adapter, *STORY[:2])
+            shown.delta(STORY[2])
+            await until(lambda: adapter.edit == 2)
+            await chat.end(work, shown, "".join(STORY).strip())
+        assert adapter.chat() == ["(continued below)", "".join(STORY).strip()]
 
     run(story())
 
