@@ -106,8 +106,10 @@ class Connections:
         except Exception as error:  # noqa: BLE001 - boundary: an adapter
             problem = f"the adapter failed ({type(error).__name__})"
             _log.exception("an adapter failed", extra={"action": "connect", "platform": platform.value})
+        known = self._trouble.get(platform)
+        if known is None or known.problem != problem:  # it is tried several times a minute, and logged once
+            _log.warning("%s: %s", platform.value, problem, extra={"action": "connect", "platform": platform.value})
         self._trouble[platform] = Health(problem=problem)
-        _log.warning("%s: %s", platform.value, problem, extra={"action": "connect", "platform": platform.value})
         return False
 
     async def _leave(self, platform: Platform, adapter: BasePlatformAdapter) -> None:

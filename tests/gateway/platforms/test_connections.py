@@ -10,6 +10,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms import connections
 from gateway.platforms.base import BasePlatformAdapter, Health, Outgoing, SendResult
 from gateway.platforms.connections import Connections
+from hermes_config.errors import HermesError
 
 
 class Flaky(BasePlatformAdapter):
@@ -84,6 +85,23 @@ def test_what_is_wrong_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
     assert asyncio.run(go()) == "the adapter failed (RuntimeError)"
     assert "telegram" in caplog.text
+
+
+def test_a_problem_is_logged_when_it_changes_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        adapter = Flaky(Platform.TELEGRAM, failures=99, failing=HermesError("the token is refused"))
+        keeper = Connections({Platform.TELEGRAM: adapter})
+        keeper.start()
+        for failing in (HermesError("no such host"), None):
+            before = len(adapter.calls)
+            while len(adapter.calls) < before + 3:
+                await asyncio.sleep(0.01)
+            adapter.failing = failing
+        await keeper.stop()
+
+    asyncio.run(go())
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["telegram: the token is refused", "telegram: no such host"]
 
 
 @pytest.mark.parametrize("bad", [RuntimeError("bug"), None])
