@@ -383,6 +383,8 @@ def test_folders_without_a_row_and_above_the_limit_are_removed(bench: Bench) -> 
     go(bench)
     rows = [ended(bench, row) for row in rows]
     folder = bench.ctx.home / "processes"
+    earlier = time.time() - 10
+    os.utime(folder / rows[0].id, (earlier, earlier))  # they ended together
     bench.limited(processes_bytes=2 << 20)
     assert bench.ctx.db.processes.remove_folders(bench.ctx.home) == 1
     assert [one.name for one in folder.iterdir()] == [rows[1].id]
