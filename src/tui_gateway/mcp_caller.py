@@ -165,7 +165,7 @@ class LocalCaller:
             return bool(self.db.inbox.finish([row.id], "dropped", reason=CANCELLED))
         elif turn.state == "waiting":
             self.db.turns.end_waiting(turn.id, reason=CANCELLED)
-            self.db.approvals.revoke(turn.reason or "", reason=CANCELLED)
+            self.db.approvals.withdraw(turn.reason or "", reason=CANCELLED)
         else:
             self.db.turns.ask_to_stop(turn.id, reason=CANCELLED)
         return True

@@ -19,7 +19,7 @@ from hermes_config.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.errors import TurnOver
 from hermes_state.ids import TurnId
-from hermes_state.turns.turns import SET_ASIDE, Turn
+from hermes_state.turns.turns import Turn
 
 STATES = ("running", "waiting", "done", "failed", "cancelled", "given_up")
 _REASON = "cancelled with hermes turns cancel"
@@ -98,13 +98,12 @@ def _by(holder: str | None) -> str:
 def _cancel(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     turn = _find(db, args.id)
     holder = None if turn.state == "waiting" else holder_of(db, turn)
-    if turn.state == "waiting" and turn.reason != SET_ASIDE:
+    if turn.state == "waiting" and db.approvals.withdraw(turn.reason or "", reason=_REASON):
         # A gateway that runs, or the next one, ends the turn and shows on the question's card why.
-        db.approvals.revoke(turn.reason or "", reason=_REASON)
         done, said = "asked", "no longer waits: its question is closed."
     elif turn.state == "waiting":
         db.turns.end_waiting(turn.id, reason=_REASON)
-        done, said = "closed", "is closed; /catchup does not continue it."
+        done, said = "closed", "is closed; nothing continues it, also /catchup does not."
     elif holder is None:
         _close(db, turn)
         done, said = "closed", "is closed, because its process died. Its unfinished work is dropped."

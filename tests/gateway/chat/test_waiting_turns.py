@@ -10,6 +10,7 @@ import pytest
 from tests.support.gateways import PretendGateway
 
 from gateway.platforms.base import Answer
+from hermes_cli.main import main
 from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.plugins import plugin_home
@@ -210,10 +211,12 @@ def test_it_continues_as_soon_as_the_turn_that_runs_has_ended(db: SessionDB, hom
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("command", ["/stop", "/new"])
+@pytest.mark.parametrize("command", ["/stop", "/new", "hermes turns cancel"])
 def test_what_was_allowed_from_now_on_stays_allowed_when_its_turn_is_closed(
-    db: SessionDB, home: Path, command: str
+    db: SessionDB, home: Path, address: str | Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HERMES_DATABASE_URL", address if isinstance(address, str) else f"sqlite:///{address}")
+
     async def go() -> None:
         hold = Hold()
         with steps(say("Once ", "upon a time.", hold=hold)) as model:
@@ -224,8 +227,12 @@ def test_what_was_allowed_from_now_on_stays_allowed_when_its_turn_is_closed(
                 await hold.reached()
                 await here.chat.answer(pressed(card, "always"), OWNER)
                 await here.until(lambda: any(text.startswith("Allowed from now on") for text in here.chat.chat(OWNER)))
-                await here.chat.say(command, OWNER)
-                await here.until(lambda: "no longer needed" in card.text)
+                if command.startswith("/"):
+                    await here.chat.say(command, OWNER)
+                    await here.until(lambda: "no longer needed" in card.text)
+                else:
+                    (turn,) = db.turns.waiting()
+                    assert await asyncio.to_thread(main, ["turns", "cancel", turn.id]) == 0
                 hold.release()
                 await here.quiet()
             assert not db.turns.waiting() and [grant.span for grant in db.approvals.grants()] == ["always"]

@@ -296,6 +296,15 @@ class Late(PretendAdapter):
         return TIMED_OUT
 
 
+async def with_a_late_edit(chat: Chat, adapter: Late) -> tuple[Work, ChatStream]:
+    """A turn whose answer is shown up to that edit."""
+    work, shown = chat.started()
+    await show(shown, adapter, *STORY[:2])
+    shown.delta(STORY[2])
+    await until(lambda: adapter.edit == 2)
+    return work, shown
+
+
 def test_an_edit_that_comes_after_its_time_out_does_not_replace_the_answer(
     quick: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,10 +313,7 @@ def test_an_edit_that_comes_after_its_time_out_does_not_replace_the_answer(
     async def story() -> None:
         adapter = Late(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.started()
-            await show(shown, adapter, *STORY[:2])
-            shown.delta(STORY[2])
-            await until(lambda: adapter.edit == 2)
+            work, shown = await with_a_late_edit(chat, adapter)
             await chat.end(work, shown, "".join(STORY).strip())
             assert (await adapter.late()).error_kind == "not_found"
         assert adapter.chat() == ["".join(STORY).strip()]
@@ -334,10 +340,7 @@ def test_what_was_said_of_a_late_edit_holds_for_the_next_attempt(
     async def story() -> None:
         adapter = Flooded(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.started()
-            await show(shown, adapter, *STORY[:2])
-            shown.delta(STORY[2])
-            await until(lambda: adapter.edit == 2)
+            work, shown = await with_a_late_edit(chat, adapter)
             item = chat.commit(work, "".join(STORY).strip())
             shown.ended({"outbox_item": item})
             chat.deliverer.deliver(item)
@@ -393,10 +396,7 @@ def test_where_nothing_can_be_deleted_the_old_message_says_that_the_answer_is_be
     async def story() -> None:
         adapter = Kept(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.started()
-            await show(shown, adapter, *STORY[:2])
-            shown.delta(STORY[2])
-            await until(lambda: adapter.edit == 2)
+            work, shown = await with_a_late_edit(chat, adapter)
             await chat.end(work, shown, "".join(STORY).strip())
         assert adapter.chat() == ["(continued below)", "".join(STORY).strip()]
 
